@@ -61,13 +61,6 @@ def test_an_error_of_the_system_names_the_file_that_was_asked_for(tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
-def test_files_written_atomically_have_ordinary_permissions(tmp_path: Path) -> None:
-    plain, atomic = tmp_path / "plain", tmp_path / "atomic"
-    plain.write_text("x")
-    write_atomically(atomic, lambda path: path.write_text("x"))
-    assert atomic.stat().st_mode == plain.stat().st_mode
-
-
 def test_what_a_killed_process_left_is_removed_by_the_next_write(tmp_path: Path) -> None:
     """Parts of the file and of its checkpoints; not those of living processes, other machines or people."""
     dead = subprocess.Popen([sys.executable, "-c", ""])
@@ -103,16 +96,6 @@ def test_one_process_at_a_time_appends_and_a_killed_one_blocks_nobody(tmp_path: 
     assert list(path.parent.iterdir()) == [path] and path.read_bytes() == b"one\ntwo\n"
 
 
-def test_without_locks_outputs_are_still_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(writing.fcntl, "flock", refuse)
-    with claimed(tmp_path / "m"), claimed(tmp_path / "m"):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,15 +112,3 @@ def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(
     with pytest.raises(OSError, match="No space left"):
         append_line(path, b"three")
     assert path.read_bytes() == b""
-
-
-def test_a_whole_line_stays_if_the_program_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stopped(handle: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        append_line(tmp_path / "lines", b"one")
-    assert (tmp_path / "lines").read_bytes() == b"one\n"

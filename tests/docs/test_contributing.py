@@ -54,12 +54,6 @@ def examples() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_it_is_one_small_file(name: str):
-    assert len(EXAMPLES[name].splitlines()) < 40
-    assert all(len(line) <= 110 for line in EXAMPLES[name].splitlines())
-
-
 def test_each_registers_one_method():
     assert set(available_methods()) - set(contract.NAMES) == set(EXAMPLES)
 
@@ -105,11 +99,3 @@ def test_the_penalty_by_its_formula():
     rows = batch(Normal(z[:, 0], 1.0), z[:, 0], z_mean=z, index=torch.tensor([0, 1]))
     shares = [math.exp(2) / (math.exp(2) + 1 + math.exp(-2)), math.exp(-2) / (1 + math.exp(-2) + 1)]
     torch.testing.assert_close(penalty(rows), -torch.tensor(shares).log())
-
-
-def test_options_are_reached_as_the_text_says():
-    options = {"huber.delta": 0.5}
-    model = build_model("huber", torch.nn.Linear(2, 3), 3, FEW, **options)
-    assert model.method.as_options()["huber.delta"] == 0.5
-    with pytest.raises(ValueError, match="did you mean 'delta'"):
-        build_model("huber", torch.nn.Linear(2, 3), 3, FEW, **{"huber.delt": 0.5})

@@ -7,10 +7,9 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
-import griffe
 import pytest
 
-from docs import griffe_docstrings, notebooks, site_hooks
+from docs import notebooks, site_hooks
 from tailwise import TailRegressor
 
 ROOT = Path(__file__).parents[2]
@@ -75,21 +74,6 @@ def test_the_page_of_the_estimator_shows_all_its_methods_and_fit_first() -> None
     assert shown[0] == "fit" and sorted(shown) == sorted(public)
 
 
-def test_cells_outputs_and_page() -> None:
-    script = '# %% [markdown]\n# # Title\n# words\n\n# %%\nx = 2\nprint("<", x)\nx + 1\n'
-    cells = notebooks.read_cells(script)
-    assert cells == [
-        notebooks.Cell("markdown", "# Title\nwords"),
-        notebooks.Cell("code", 'x = 2\nprint("<", x)\nx + 1'),
-    ]
-    notebook = notebooks.as_notebook(cells, notebooks.run_cells(cells, "script"))
-    printed, shown = notebook["cells"][1]["outputs"]
-    assert printed["text"] == ["< 2\n"] and shown["data"]["text/plain"] == ["3"]
-    page = notebooks.as_markdown(notebook, "a.ipynb")
-    assert page.startswith('# Title\n\n<a href="a.ipynb" download>')
-    assert "<pre><code>&lt; 2</code></pre>" in page
-
-
 @pytest.mark.parametrize("name", TUTORIALS)
 def test_a_notebook_has_the_cells_of_its_script_and_outputs(name: str) -> None:
     script = notebooks.TUTORIALS / f"{name}.py"
@@ -138,18 +122,6 @@ def test_every_formula_is_a_section_of_the_site() -> None:
     names = re.findall(r"^\| ([A-Z]+:\w+) \|", text, flags=re.MULTILINE)
     assert names and re.findall(r"^### (.*)$", shown, flags=re.MULTILINE) == names
     assert "\n| " not in shown
-
-
-def test_examples_and_parameters_of_docstrings_are_markdown() -> None:
-    text = griffe_docstrings.as_markdown("Add.\n\nParameters\n----------\na, b : numbers.\n\n>>> 1 + 1\n2")
-    assert text == "Add.\n\n**Parameters**\n\n- `a, b`: numbers.\n\n```pycon\n>>> 1 + 1\n2\n```"
-
-
-def test_methods_inherit_docstrings() -> None:
-    code = "class A:\n  def f(self): 'Say.'\nclass B(A):\n  def f(self): pass\n  def g(self): pass\n"
-    with griffe.temporary_visited_module(code) as module:
-        griffe_docstrings.inherit(module)
-        assert module["B.f"].docstring.value == "Say." and module["B.g"].docstring is None
 
 
 @pytest.mark.slow

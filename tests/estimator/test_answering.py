@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from tailwise import TailRegressor
 from tailwise.distributions.members import NIG
@@ -91,10 +90,3 @@ def test_a_row_is_predicted_alike_whatever_rows_are_beside_it() -> None:
         np.testing.assert_allclose(alone, together[row], rtol=1e-12)  # float32 would be off by 1e-7
     with pytest.raises(ValueError, match="no rows to predict"):
         quick(epochs=1).fit(pd.DataFrame(x), y).predict(pd.DataFrame(x)[:0])
-
-
-def test_networks_are_not_copied_to_predict(plain: TailRegressor) -> None:
-    weights = [p.data_ptr() for p in plain.networks_[0].parameters()]
-    assert all(p.dtype == torch.float64 for p in plain.networks_[0].parameters())
-    plain.predict(table(5)[0])
-    assert weights == [p.data_ptr() for p in plain.networks_[0].parameters()]

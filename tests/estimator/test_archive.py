@@ -14,7 +14,7 @@ import torch
 
 from tailwise import TailRegressor, __version__
 from tailwise.files import archive
-from tailwise.files.archive import MAX_JSON, VERSION, one_line, pack, unpack
+from tailwise.files.archive import MAX_JSON, VERSION, pack, unpack
 from tests.estimator.saved_files import parts_of, written
 
 ARRAYS = {"numbers": torch.arange(3.0)}
@@ -28,12 +28,6 @@ def test_what_is_packed_is_unpacked_and_the_same_content_gives_the_same_bytes(tm
     assert list(arrays) == ["numbers"] and torch.equal(arrays["numbers"], ARRAYS["numbers"])
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert (tmp_path / "a").read_bytes().startswith(f"tailwise model {VERSION} {__version__}\n".encode())
-
-
-def test_errors_in_one_line() -> None:
-    assert one_line(ValueError("two\n  lines")) == "two lines"
-    assert one_line(KeyError("x")) == "KeyError: 'x'"
-    assert len(one_line(ValueError("x" * 1000))) == 303
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

@@ -61,16 +61,6 @@ def test_bases_come_back_to_the_last_bit(kind: str, few_trees: None) -> None:
         assert again == state and all(same[name].equal(array) for name, array in arrays.items())
 
 
-@pytest.mark.parametrize("labels", [np.zeros(60), np.arange(60.0)], ids=["constant", "rising"])
-@pytest.mark.parametrize("kind", ["catboost", "lightgbm", "hist-gradient-boosting"])
-def test_trees_without_splits(kind: str, labels: np.ndarray, few_trees: None) -> None:
-    make = resolve_base(kind, 60)
-    assert make is not None
-    x, _ = table(60)
-    base, _ = CrossFit(make, x, labels, np.ones(60), np.arange(60) % 3, 0).whole()
-    np.testing.assert_array_equal(BaseState.of(base).base().predict(x), base.predict(x))
-
-
 # -- saved models ----------------------------------------------------------------------------------
 
 
@@ -84,15 +74,6 @@ def test_saved_models_with_several_targets(kind: str, few_trees: None, tmp_path:
         np.testing.assert_array_equal(loaded.predict_interval(x, **asked), model.predict_interval(x, **asked))
     assert loaded.emphasis_ == model.emphasis_
     assert loaded.base == (kind if kind == "lightgbm" else None)
-
-
-def test_base_predictions_of_ones_own_are_asked_for_again(tmp_path: Path) -> None:
-    x, y = table(60)
-    model = quick().fit(x, y, base_prediction=y)
-    loaded = TailRegressor.load(model.save(tmp_path / "m"))
-    np.testing.assert_array_equal(loaded.predict(x, base_prediction=y), model.predict(x, base_prediction=y))
-    with pytest.raises(ValueError, match="pass it for these rows as well"):
-        loaded.predict(x)
 
 
 class Own(RegressorMixin, BaseEstimator):

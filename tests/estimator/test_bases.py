@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-import torch
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.dummy import DummyRegressor
@@ -16,10 +15,9 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
-from tailwise.distributions.transform import Identity, Log
 from tailwise.model import base as preparing
 from tailwise.model import fit as fitting
-from tailwise.model.base import BASES, CrossFit, deal_folds, fit_base, resolve_base
+from tailwise.model.base import BASES, CrossFit, deal_folds, resolve_base
 from tests.estimator.small_tables import frame, quick, table
 
 Array = np.ndarray
@@ -111,29 +109,6 @@ def test_a_base_sees_standardized_labels_of_the_other_folds_only() -> None:
         np.testing.assert_array_equal(matrix, x[fold != k])
         np.testing.assert_allclose(labels, ((y - y.mean()) / y.std())[fold != k])
         assert weight is None
-
-
-def test_folds_side_by_side_give_the_models_of_one_after_the_other() -> None:
-    x, y = table(80)
-    make, fold = resolve_base("catboost", 80), deal_folds(y, 0)
-    assert make is not None
-    threads, predictions = torch.get_num_threads(), []
-    try:
-        for count in (1, 4):
-            torch.set_num_threads(count)
-            predictions.append(CrossFit(make, x, y, np.ones(80), fold, 0).whole()[1])
-    finally:
-        torch.set_num_threads(threads)
-    np.testing.assert_array_equal(*predictions)
-
-
-def test_two_folds_decide_about_logarithms() -> None:
-    x, _ = table(100)
-    labels = np.exp(4 * x[:, :1])
-    transforms: list[Any] = [Identity(), Log.of(labels[:, 0])]
-    fold = deal_folds(labels[:, 0], 0)
-    base, _ = fit_base(lambda seed: Recorded(), x, labels, np.ones(100), fold, 0, [transforms])
-    assert len(Recorded.fits) == 2 + 5 and len(base.targets[0].models) == 5
 
 
 def test_a_base_that_takes_no_weights_gets_repeated_rows() -> None:

@@ -46,13 +46,6 @@ def test_at_emphasis_0_the_prediction_is_the_mean_without_bounds() -> None:
     np.testing.assert_allclose(bounded.predict(x)[inside], mean[inside], rtol=1e-4)
 
 
-def test_scaling_the_labels_scales_bounded_predictions() -> None:
-    x, y = positive()
-    once, scaled = (quick(bounds="observed", emphasis=0.3).fit(x, f * y) for f in (1.0, 64.0))
-    np.testing.assert_allclose(outputs(scaled, x), 64 * outputs(once, x), rtol=1e-4)
-    assert outputs(once, 4 * x).max() <= y.max()
-
-
 def test_each_target_has_its_own_bounds() -> None:
     x, y = positive()
     both = np.c_[y, -y]

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from torch import nn
 
-from tailwise import TailRegressor
 from tailwise.model import base as preparing
 from tailwise.model import fit as fitting
 from tests.estimator.small_tables import quick, table
@@ -120,12 +119,6 @@ def test_training_goes_on_from_a_model(tmp_path: Path) -> None:
         quick().fit(new[0][:, :2], new[1], init_model=first)
 
 
-def test_a_base_is_kept_when_training_goes_on(boosted: TailRegressor) -> None:
-    model = quick(base="catboost", folds=2, epochs=1).fit(*table(80, seed=3), init_model=boosted)
-    assert model.model_.base is boosted.model_.base and len(model.networks_) == 2
-    assert model.networks_[0] is not boosted.networks_[0]
-
-
 def test_a_wrong_eval_set_is_found_before_the_base_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparing, "CrossFit", None)
     x, y = table()
@@ -133,21 +126,6 @@ def test_a_wrong_eval_set_is_found_before_the_base_is_fitted(monkeypatch: pytest
         quick(base="catboost").fit(x, y, eval_set=(x[:, :2], y))
     with pytest.raises(ValueError, match="inconsistent"):
         quick(base="catboost").fit(x, y, eval_set=(x, y[:5]))
-
-
-def test_an_eval_set_of_other_labels_or_too_few_rows() -> None:
-    x, y = table(100)
-    constant = quick().fit(x, y, eval_set=(x[:50], np.full(50, 1.0)))
-    beyond = quick().fit(x, y, eval_set=(x[:50], y[:50] + 1e6))
-    for model in (constant, beyond):
-        assert np.isfinite(model.predict_frame(x).drop(columns="region").to_numpy()).all()
-    lower, upper = beyond.predict_interval(x).T
-    assert ((y + 1e6 >= lower) & (y + 1e6 <= upper)).mean() > 0.8
-    single = quick().fit(x, y, eval_set=(x[:1], y[:1]))
-    text = single.explain_intervals()
-    with pytest.warns(UserWarning, match="there are 1. The intervals span all training labels"):
-        assert np.isfinite(single.predict_interval(x)).all() and "inf" not in text
-    assert "No promise: 0.9 intervals take 9 held-out rows" in text and "the largest error seen" in text
 
 
 def test_intervals_by_the_number_of_a_column_and_what_is_wrong() -> None:

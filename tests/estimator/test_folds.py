@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
-from sklearn.neighbors import KNeighborsRegressor
 
 from tailwise import TailRegressor
 from tailwise.labels.bins import LabelBins
@@ -61,13 +59,3 @@ def test_a_network_trains_on_all_rows_but_its_own_fold(monkeypatch: pytest.Monke
     quick(folds=3, epochs=1).fit(x, y)
     assert all(training | held == set(y) and not training & held for training, held in parts)
     assert set.union(*(held for _, held in parts)) == set(y) and len(parts) == 3
-
-
-def test_whole_weights_equal_repeated_rows_around_a_base() -> None:
-    x, y = table(120)
-    weight = np.where(y > np.median(y), 3.0, 1.0)
-    repeated = np.repeat(np.arange(120), weight.astype(int))
-    for base in (Ridge(), KNeighborsRegressor(3)):  # one takes weights, the other does not
-        weighted = quick(base=base, folds=2).fit(x, y, sample_weight=weight).predict(x)
-        again = quick(base=base, folds=2).fit(x[repeated], y[repeated]).predict(x)
-        np.testing.assert_allclose(weighted, again)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from tailwise.model.model import predicting_device
 from tests.estimator.small_tables import quick, table
 
 
@@ -59,24 +58,6 @@ def test_a_backbone_with_two_inputs() -> None:
         fresh.fit((a, b), a[:50, 0])
     with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[120, 50\]"):
         fresh.fit((a, b), a[:, 0], eval_set=((a, b), a[:50, 0]))
-
-
-@pytest.mark.parametrize(
-    ("device", "cuda", "expected"),
-    [
-        ("auto", True, "cuda"),
-        ("auto", False, "cpu"),
-        ("cuda", False, "cpu"),
-        ("gpu", True, "cuda"),
-        ("cpu", True, "cpu"),
-    ],
-)
-def test_an_own_backbone_predicts_where_it_would_train(
-    device: str, cuda: bool, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    assert predicting_device(device) == torch.device(expected)
 
 
 def test_a_base_prediction_beside_any_input() -> None:

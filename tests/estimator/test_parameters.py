@@ -10,7 +10,6 @@ import pytest
 from tailwise import TailRegressor
 from tailwise.model import base as preparing
 from tailwise.model import fit as fitting
-from tailwise.model.settings import stream_config, table_config
 from tests.estimator.small_tables import quick, table
 
 
@@ -58,10 +57,3 @@ def test_wrong_values_are_named_before_any_training(
 def test_levels_of_quantiles(levels: list[float], plain: TailRegressor) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         plain.predict_quantiles(table(5)[0], levels)
-
-
-def test_streams_have_larger_batches_and_fewer_epochs_than_tables() -> None:
-    assert stream_config(1000) == {**table_config(1000), "lr": 3e-3}
-    sizes = [stream_config(rows) for rows in (10**6, 10**7, 5 * 10**7)]
-    assert [s["batch_size"] for s in sizes] == [4096, 8192, 8192]
-    assert [s["epochs"] for s in sizes] == [12, 10, 2]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tailwise import TailRegressor
 from tailwise.model import pictures as picture_inputs
-from tailwise.model.pictures import as_pictures, augmentation, picture_config, picture_tensor
+from tailwise.model.pictures import as_pictures, augmentation, picture_config
 from tests.picture_samples import pictures, write_pictures, zipped
 
 LABELS = np.repeat(np.arange(1.0, 9.0), [46, 36, 26, 18, 14, 10, 6, 4])
@@ -69,13 +69,6 @@ def test_arrays_tensors_and_paths_are_the_same_pictures(
 def test_other_inputs_are_explained(X: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         as_pictures(X, (24, 24), like=True)
-
-
-def test_read_only_pictures_are_copied(content: NDArray[np.uint8]) -> None:
-    frozen = content.copy()
-    frozen.flags.writeable = False
-    assert torch.equal(picture_tensor(frozen), picture_tensor(content))
-    assert picture_tensor(content).data_ptr() == content.ctypes.data
 
 
 def test_predictions_do_not_depend_on_how_pictures_are_given(

@@ -87,24 +87,6 @@ def test_units_of_the_label_do_not_matter(
     )
 
 
-@pytest.mark.parametrize("method", ["vir", "vanilla", "ensemble"])
-def test_members_that_share_a_backbone(method: str) -> None:
-    """TabM, in a whole fit: calibrated mixtures, or points with one spread, that intervals take."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(150, 3))
-    y = np.exp(X[:, 0]) + 0.1 * rng.normal(size=150)
-    model = quick(method=method, backbone="tabm", epochs=4)
-    if method == "ensemble":
-        model.set_params(method_options={"members": 2})
-    model.fit(X, y)
-    frame = model.predict_frame(X)
-    assert np.isfinite(frame.drop(columns="region").to_numpy()).all()
-    assert (frame["lower"] <= frame["prediction"]).all() and (frame["prediction"] <= frame["upper"]).all()
-    assert (frame["epistemic_std"] > 0).all() == (method != "vanilla")
-    both = quick(method=method, backbone="tabm", epochs=1).fit(X, np.c_[y, -y])
-    assert both.predict_interval(X[:7]).shape == (7, 2, 2)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("own", [{}, {"backbone": nn.Linear(3, 4), "feature_dim": 4}], ids=["table", "own"])
 @pytest.mark.parametrize("method", ["vir", "ensemble", "rrt"])

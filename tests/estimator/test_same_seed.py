@@ -16,7 +16,7 @@ from tests.table_samples import kinds
 
 
 def test_fits_in_threads_equal_fits_one_by_one() -> None:
-    x, y = table(120)
+    x, y = table(80)
 
     def fitted(seed: int) -> np.ndarray:
         return np.asarray(quick(random_state=seed, folds=2, emphasis=0.5).fit(x, y).predict(x))
@@ -33,17 +33,17 @@ def test_fits_in_threads_equal_fits_one_by_one() -> None:
 
 
 def test_any_number_of_threads_gives_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bases, "TREES", 100)
+    monkeypatch.setattr(bases, "TREES", 20)
     x, y = table(300)
     found, threads = [], torch.get_num_threads()
-    for count in (1, 2, 4):
+    for count in (1, 4):
         torch.set_num_threads(count)
         model = quick(base="catboost", folds=2).fit(x, y)
         assert torch.get_num_threads() == count
         model.save(tmp_path / "model.tailwise", overwrite=True)
         found.append((tmp_path / "model.tailwise").read_bytes())
     torch.set_num_threads(threads)
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
 
 
 def test_pandas_polars_and_pyarrow_give_the_same_model() -> None:

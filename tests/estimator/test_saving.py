@@ -74,16 +74,6 @@ def test_every_method_comes_back(method: str, tmp_path: Path) -> None:
     assert_same_predictions(model, TailRegressor.load(model.save(tmp_path / "m")), x)
 
 
-@pytest.mark.parametrize("method", ["vir", "ensemble"])
-def test_several_targets(method: str, tmp_path: Path) -> None:
-    x, y = numbers()
-    model = quick_fit(x, np.stack([y, 1e6 - 1e4 * y], axis=1), method=method)
-    loaded = TailRegressor.load(model.save(tmp_path / "m"))
-    assert_same_predictions(model, loaded, x)
-    assert loaded.predict(x).shape == (len(x), 2)
-    assert [b.rule for b in loaded.bins_] == [b.rule for b in model.bins_]
-
-
 def test_tables_with_text_categories_and_dates(tmp_path: Path) -> None:
     x, y = mixed()
     model = quick_fit(x, y)
@@ -100,18 +90,6 @@ def test_tables_with_text_categories_and_dates(tmp_path: Path) -> None:
     assert path.stat().st_size < 3e6
 
 
-def test_polars(tmp_path: Path) -> None:
-    import polars as pl
-
-    x, y = numbers()
-    text = [f"word {i % 11}" for i in range(len(x))]
-    days = pl.Series(np.datetime64("2024-01-01") + np.arange(len(x))).cast(pl.Date)
-    table = pl.DataFrame({"a": x[:, 0], "b": x[:, 1], "text": text, "day": days})
-    table = table.with_columns(pl.col("text").cast(pl.Categorical).alias("kind"))
-    model = quick_fit(table, y)
-    assert_same_predictions(model, TailRegressor.load(model.save(tmp_path / "m")), table)
-
-
 @pytest.mark.parametrize("which", ["saved", "saved_boosted", "saved_mixed"])
 def test_a_quick_fit_is_small_and_the_same_model_gives_the_same_file(
     which: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -122,13 +100,6 @@ def test_a_quick_fit_is_small_and_the_same_model_gives_the_same_file(
     monkeypatch.setattr("time.time", lambda: 2e9)
     again = loaded.save(tmp_path / "again")
     assert again.read_bytes() == path.read_bytes()
-
-
-def test_loading_leaves_the_random_state_alone(saved: Path) -> None:
-    torch.manual_seed(3)
-    before = torch.random.get_rng_state()
-    TailRegressor.load(saved)
-    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 def test_a_subclass_loads_as_itself_and_can_be_fitted_again(saved: Path) -> None:
@@ -196,35 +167,6 @@ def test_a_backbone_of_ones_own_is_given_again(backbone: Any, saved: Path, tmp_p
         TailRegressor.load(path, backbone=Own(width=9))
     with pytest.raises(ValueError, match="leave out backbone"):
         TailRegressor.load(saved, backbone=Own())
-
-
-def test_a_backbone_of_ones_own_with_members(tmp_path: Path) -> None:
-    class Pair(Own):
-        members = 2
-
-        def forward(self, x: Tensor) -> Tensor:
-            features = super().forward(x)
-            return torch.stack([features, -features], -2)
-
-    x, y = numbers()
-    model = quick_fit(x, y, backbone=Pair)
-    assert model.predict_distribution(x).weights.shape == (2, len(x))
-    assert_same_predictions(model, TailRegressor.load(model.save(tmp_path / "m"), backbone=Pair), x)
-
-
-def test_state_that_is_no_tensor_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = quick_fit(*numbers(), backbone=Own())
-    monkeypatch.setattr(Own, "get_extra_state", lambda self: {"a": 1}, raising=False)
-    words = "_extra_state of the backbone is a dict, and only tensors are written"
-    with pytest.raises(ValueError, match=words):
-        model.save(tmp_path / "m")
-
-
-def test_options_that_json_does_not_have(simple: TailRegressor, tmp_path: Path) -> None:
-    model = TailRegressor.load(simple.save(tmp_path / "m"))
-    model.method_options = {"head": {"prior": object()}}
-    with pytest.raises(ValueError, match=r"'prior' of 'head' of .* cannot be written to a file"):
-        model.save(tmp_path / "n")
 
 
 def test_an_existing_file_stays_unless_told(simple: TailRegressor, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.explanations import attributions, importance, shapley
+from tailwise.explanations import attributions, shapley
 from tailwise.explanations.attributions import Attributions
 from tests.explanations.conftest import Rows, make_rows
 
@@ -55,28 +55,6 @@ def test_values_are_those_of_the_definition(model: TailRegressor, rows: Rows) ->
     once = shapley(model, row, background)
     assert once.gap < 1e-9 * spread  # additive with any number of orders
     assert (once.error.to_numpy() >= 0).all() and once.error["size"].iloc[0] > 0
-
-
-def test_a_model_of_two_columns_is_exact() -> None:
-    x = np.random.default_rng(0).normal(size=(60, 2))
-    frame = pd.DataFrame(x, columns=["a", "b"])
-    model = TailRegressor(base=None, folds=1, epochs=3, random_state=0).fit(frame, x[:, 0] * x[:, 1])
-    exact = by_definition(model, frame[:1], frame[:5])
-    found = shapley(model, frame[:1], frame[:5])
-    np.testing.assert_allclose(found.values.iloc[0], [exact["a"], exact["b"]], rtol=1e-9)
-    one = TailRegressor(base=None, folds=1, epochs=1, random_state=0).fit(frame[["a"]], x[:, 0])
-    alone = shapley(one, frame[["a"]][:3])
-    np.testing.assert_allclose(alone.values["a"], alone.explained - alone.base)
-
-
-def test_a_column_without_values_adds_nothing(rows: Rows) -> None:
-    table = rows[0][["size", "kind"]].assign(empty=None)
-    fitted = TailRegressor(base=None, folds=1, epochs=1, random_state=0).fit(table, rows[1])
-    found = shapley(fitted, table[:3], table[:10])
-    assert (found.values["empty"] == 0).all() and found.gap < 1e-9
-    shuffled = importance(fitted, table, rows[1], repeats=2).set_index("column")
-    assert (shuffled.loc["empty", ["importance", "spread"]] == 0).all(axis=None)
-    assert all(name != "empty" for reasons in found.reasons() for name, _ in reasons)
 
 
 def test_reasons_are_the_largest_values() -> None:

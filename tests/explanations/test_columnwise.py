@@ -61,18 +61,6 @@ def test_intervals_by_a_column_follow_it(column: str | int, rows: Rows) -> None:
     assert found.gap < 1e-9 * np.ptp(y)
 
 
-def test_one_of_several_targets_is_chosen(twins: tuple[TailRegressor, np.ndarray]) -> None:
-    model, x = twins
-    second = ColumnwiseModel(model, target="second")
-    np.testing.assert_array_equal(second.figure(second.encode(x)), model.predict(x)[:, 1])
-    with pytest.raises(ValueError, match="2 targets: choose one"):
-        ColumnwiseModel(model)
-    with pytest.raises(ValueError, match="between 0 and 1, got 2"):
-        ColumnwiseModel(model, target=2)
-    with pytest.raises(ValueError, match="unknown target 'price'"):
-        ColumnwiseModel(model, target="price")
-
-
 def test_models_without_columns_of_their_own_are_refused(model: TailRegressor) -> None:
     given, own = TailRegressor(), TailRegressor()
     given.model_ = replace(model.model_, base=GivenBase(1))

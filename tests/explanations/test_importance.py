@@ -58,15 +58,6 @@ def test_figures_are_those_of_shuffled_tables(model: TailRegressor, rows: Rows) 
             assert found["rows"] == chosen.sum()
 
 
-def test_a_sample_of_the_rows_and_one_of_several_targets(
-    model: TailRegressor, rows: Rows, twins: tuple[TailRegressor, np.ndarray]
-) -> None:
-    assert importance(model, *rows, repeats=2, max_rows=60, measures=["std"])["rows"].iloc[0] == 60
-    two, x = twins
-    found = importance(two, x, x[:, 1], target=1, repeats=2, measures=["error"])
-    assert found["column"].iloc[0] == "1"
-
-
 def test_mistakes_are_named(model: TailRegressor, rows: Rows) -> None:
     with pytest.raises(ValueError, match="unknown measure 'eror'; did you mean 'error'"):
         importance(model, *rows, measures=["eror"])

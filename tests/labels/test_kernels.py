@@ -84,10 +84,6 @@ def test_impossible_kernel_settings_are_errors() -> None:
         bins.regions(many=10, few=20)
 
 
-def test_no_kernel_matrix_is_the_identity() -> None:
-    np.testing.assert_array_equal(kernel_matrix(4, kernel=None), np.eye(4))
-
-
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("form", ["paper", "reference"])
 def test_reflected_matrix_is_reflect_padding_of_the_statistics(kernel: str, form: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -194,16 +193,3 @@ def test_a_prior_that_cannot_be_used_is_named(prior: Any, message: str) -> None:
     train = histogram(np.arange(5.0), [4, 3, 2, 1])
     with pytest.raises(ValueError, match=message):
         LabelDensity.from_prior(prior, train)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (partial(emphasis, TRAINING, math.nan), "emphasis must be a finite number"),
-        (partial(LabelDensity.from_bins, BINS, floor=0.0), "floor must lie between 0 and 1"),
-        (partial(LabelDensity.from_bins, LabelBins(np.arange(3.0), np.zeros(2, np.int64))), "no labels"),
-    ],
-)
-def test_wrong_use_is_named(call: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -64,14 +62,6 @@ def test_continuous_labels_have_no_support(y: np.ndarray) -> None:
     assert LabelSupport.from_labels(y) == LabelSupport()
     ends = double(0.4, 1.2), double(3.9, 1.4)
     assert LabelSupport().between(*ends) == ends and LabelSupport().nearest(ends[0]) is ends[0]
-
-
-def test_what_makes_no_support() -> None:
-    for wrong in ((1.0, 0.0), (1.0,)):
-        with pytest.raises(ValueError, match="a grid of labels must rise"):
-            LabelSupport(wrong)
-    with pytest.raises(ValueError, match="must lie between its neighbours"):
-        LabelSupport((), ((0.0, 0.0, math.inf),))
 
 
 def test_a_value_that_no_label_has_is_a_point_of_the_grid() -> None:

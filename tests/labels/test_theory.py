@@ -97,13 +97,6 @@ def test_terms_by_hand():
     assert total == pytest.approx(0.5 + 3 / 2 * 1.0 + expected)
 
 
-def test_smoothing_keeps_constants_and_an_identity_kernel_keeps_everything():
-    constant = np.full(6, 0.3)
-    np.testing.assert_allclose(theory.smoothed(constant, kernel_matrix(6)), constant)
-    values = np.array([0.1, 1.0, 0.4])
-    np.testing.assert_array_equal(theory.smoothed(values, kernel_matrix(3, kernel=None)), values)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -39,19 +39,6 @@ def test_bni_and_gai_equal_the_integral() -> None:
             assert ours[i].item() == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("balanced-mse", {"noise": 0.0}, "balanced-mse.noise must be a number above 0, got 0.0"),
-        ("batch-mse", {"noise": -1.0}, "batch-mse.noise must be a number above 0, got -1.0"),
-        ("balanced-mse", {"components": 0}, "balanced-mse.components must be a whole number in"),
-    ],
-)
-def test_impossible_options_of_balanced_mse(name: str, options: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        loss_of(name, skewed_bins(), **options)
-
-
 def test_bmc_is_a_cross_entropy_among_the_batch() -> None:
     bins = skewed_bins()
     m, y = torch.tensor([0.1, 1.0, -0.4]), torch.tensor([0.0, 1.5, -1.0])

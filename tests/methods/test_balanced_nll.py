@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch import Tensor
 
 from tailwise.distributions.members import NIG, Distribution, Normal
 from tailwise.labels.bins import LabelBins
@@ -82,34 +81,3 @@ def test_balanced_mse_is_the_case_of_one_constant_variance() -> None:
     torch.testing.assert_close(found, wanted, rtol=0, atol=0.01)
     gradients = [torch.autograd.grad(loss.sum(), m)[0] for loss in (found, wanted)]
     torch.testing.assert_close(*gradients, rtol=0.02, atol=0.02)
-
-
-def test_gradients_equal_finite_differences() -> None:
-    """Of the loss with the exact integral, up to the error of the rule."""
-    objective = loss_of("balanced-nll", skewed_bins()).double()
-    y = torch.tensor([0.5, 2.0, -0.3], dtype=torch.float64)
-    parameters = [torch.tensor(v, dtype=torch.float64) for v in ([0.2, 1.5, -0.4], [0.3, 0.6, 0.05])]
-
-    def loss(mean: Tensor, variance: Tensor) -> Tensor:
-        return objective(batch(Normal(mean, variance), y))
-
-    for place in range(2):
-        given = [p.clone().requires_grad_() for p in parameters]
-        (got,) = torch.autograd.grad(loss(*given).sum(), given[place])
-        for i in range(3):
-            high, low = ([p.clone() for p in parameters] for _ in range(2))
-            step = 1e-3 * max(1.0, parameters[place][i].item())
-            high[place][i] += step
-            low[place][i] -= step
-            slope = (loss(*high) - loss(*low))[i] / (2 * step)
-            assert got[i].item() == pytest.approx(slope.item(), abs=0.05), (place, i)
-
-
-def test_one_bin_and_impossible_options() -> None:
-    bins = LabelBins.from_labels([3.0, 3.0, 3.0])
-    loss = loss_of("balanced-nll", bins)(batch(Normal(torch.tensor([0.1]), 0.5), torch.tensor([0.0])))
-    assert torch.isfinite(loss).all()
-    with pytest.raises(ValueError, match=r"balanced-nll\.t must be a number of at least 0"):
-        loss_of("balanced-nll", bins, t=-1.0)
-    with pytest.raises(ValueError, match="floor must lie between"):
-        loss_of("balanced-nll", bins, floor=2.0)

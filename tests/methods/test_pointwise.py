@@ -8,7 +8,6 @@ import torch
 from scipy import stats
 
 from tailwise.distributions.members import Normal
-from tailwise.labels.kernels import label_weights
 from tests.methods.trained_methods import skewed_bins
 from tests.networks.small_models import batch, loss_of
 
@@ -35,11 +34,3 @@ def test_focal_r_of_an_exact_prediction_has_a_gradient(g: float) -> None:
     loss.sum().backward()
     assert loss[0] == 0 and mean.grad is not None
     assert mean.grad[0] == 0 and mean.grad[1] < 0
-
-
-def test_dense_weights_fall_with_density() -> None:
-    bins = skewed_bins()
-    w = label_weights(bins, form="dense", power=1.0)
-    assert bins.counts @ w / bins.counts.sum() == pytest.approx(1)
-    assert w[1] == w.min() and w[-1] > w[4] > w[1]
-    np.testing.assert_allclose(label_weights(bins, form="dense", power=0.0), 1.0)

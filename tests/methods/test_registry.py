@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -36,16 +35,6 @@ def test_contract(name: str) -> None:
     twin.load_state_dict(model.state_dict())
     torch.testing.assert_close(predict(twin, x).variance, prediction.variance, rtol=0, atol=0)
     torch.testing.assert_close(predict(model, x[:7]).mean, prediction.mean[:7])
-
-
-@pytest.mark.parametrize(
-    "waits",
-    [lambda x: x.sum().item(), lambda x: x[x > 0], lambda x: bool(x.any()), lambda x: x.nonzero()],
-    ids=["item", "mask", "bool", "nonzero"],
-)
-def test_what_waits_is_noticed(waits: Callable[[torch.Tensor], object]) -> None:
-    with pytest.raises(AssertionError, match="would wait"), NothingWaits():
-        waits(torch.ones(3))
 
 
 @pytest.mark.parametrize("offset", [False, True])

@@ -13,14 +13,12 @@ from torch import Tensor, nn
 from tailwise.distributions.members import Mixture, Normal
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import label_weights
-from tailwise.methods import available_methods, build_model, get_method
+from tailwise.methods import build_model
 from tailwise.methods.conr import conr
 from tailwise.methods.rank_n_contrast import rank_n_contrast
 from tailwise.methods.srl import SurrogateLoss
-from tailwise.networks.schedules import SharpnessAware
 from tailwise.training.batches import Batch
 from tailwise.training.config import TrainConfig
-from tailwise.training.loop import fit
 from tailwise.training.optimizer import Optimizer
 from tailwise.training.steps import TrainingStep
 from tests.methods.trained_methods import skewed_bins, table
@@ -276,34 +274,4 @@ def test_shards_perturb_by_the_gradient_of_all_of_them() -> None:
         torch.testing.assert_close(ours, theirs)
 
 
-def test_perturbed_weights_and_statistics_are_put_back() -> None:
-    x, y = table(40)
-    model = build_model("vir-bsam", nn.Linear(4, 3), 3, LabelBins.from_labels(y)).train()
-    model.loss(x, y)[0].backward()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(RuntimeError, match="stop"), SharpnessAware(rho=1.0).perturbed(model):
-        assert not torch.equal(model.backbone.weight, before["backbones.0.weight"])
-        model.loss(x, y)
-        raise RuntimeError("stop")
-    for name, value in model.state_dict().items():
-        torch.testing.assert_close(value, before[name], rtol=0, atol=0)
-
-
 # -- the group -------------------------------------------------------------------------------------
-
-
-def test_the_group() -> None:
-    group = {name for name in available_methods() if get_method(name).group == "since-vir"}
-    assert group == {
-        *("rnc", "rnc-joint", "conr", "uvote", "srl", "dist", "bsam"),
-        *("vir-rnc", "vir-bsam", "vir-uvote"),
-    }
-
-
-def test_srl_trains_with_and_without_calls_of_end_epoch() -> None:
-    x, y = table(64)
-    model = build_model("srl", nn.Linear(4, 8), 8, LabelBins.from_labels(y))
-    first, second = (model.loss(x, y)[1]["srl"] for _ in range(2))
-    assert first == 0 and second != 0
-    result = fit(model, (x, y), (x, y), TrainConfig(epochs=2, accelerator="cpu"))
-    assert result.history[1]["loss/srl"] != 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from tailwise import TailRegressor
 from tailwise.distributions.members import NIG, Mixture
 from tailwise.labels.bins import LabelBins
 from tailwise.methods.two_part import WIDTH, TwoPartHead
@@ -59,13 +58,3 @@ def test_quantiles_and_ends_are_moved_to_the_value_exactly() -> None:
     for new, zero in ((dry, True), (wet, False)):
         assert ((model.predict_quantiles(new, 0.3) == 0).mean() > 0.5) == zero
         assert ((model.predict_interval(new)[:, 0] == 0).mean() > 0.5) == zero
-
-
-def test_it_is_saved_with_its_value(tmp_path: object) -> None:
-    x, y = rain(100)
-    options = {"head.atom": 0.0}
-    model = quick(method="two-part", method_options=options, epochs=2, bounds=(0, None)).fit(x, y)
-    again = TailRegressor.load(model.save(f"{tmp_path}/m.tailwise"))
-    np.testing.assert_array_equal(
-        again.predict_interval(x, emphasis=0.5), model.predict_interval(x, emphasis=0.5)
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 
 import numpy as np
 import pandas as pd
@@ -249,16 +248,6 @@ def test_several_targets_score_as_their_mean_each_in_its_own_bins():
     assert m.scorer("balanced_mae")(points, X_TEST, y) == pytest.approx(-(1 + 10) / 2)
     with pytest.raises(ValueError, match="y has 1 targets, but the estimator predicts 2"):
         m.scorer("mae")(model, X_TEST, Y_TEST)
-
-
-def test_scorers_survive_pickling():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 2))
-    y = X[:, 0].round()
-    for score in (m.scorer("balanced_mae"), m.scorer("few/mae", LabelBins.from_labels(y))):
-        copied = pickle.loads(pickle.dumps(score))
-        fitted = Ridge().fit(X, y)
-        assert copied(fitted, X, y) == score(fitted, X, y) < 0
 
 
 @pytest.mark.parametrize("name", ["few/nll", "balanced_width", "ause", "coverage"])

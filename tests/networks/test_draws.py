@@ -67,8 +67,3 @@ def test_training_draws_nothing_from_torch(name: str, method: str) -> None:
         assert not disturbed or (torch.equal(states[0], before) and not torch.equal(states[1], before))
     for key, value in each[0].items():
         torch.testing.assert_close(each[1][key], value, rtol=0, atol=0, equal_nan=True)
-
-
-def test_networks_of_other_packages_may_draw_from_torch() -> None:
-    assert built("mlp", "vir").draws_its_own
-    assert not built(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)), "vir").draws_its_own

@@ -53,18 +53,3 @@ def test_features_can_be_the_latents_mean_as_they_are() -> None:
     for name in NIG.names:
         assert torch.equal(getattr(own, name), getattr(alone, name))
     assert not [name for name, _ in model.named_parameters() if "latent.mean" in name]
-
-
-@pytest.mark.parametrize("mean", ["features", "identity"])
-def test_features_of_another_size_cannot_be_the_mean(mean: str) -> None:
-    with pytest.raises(ValueError, match="features of size 5 cannot be the mean of a latent of size 4"):
-        GaussianLatent(5, dim=4, mean=mean)  # type: ignore[arg-type]
-
-
-def test_a_latent_can_start_as_the_features_with_almost_no_noise() -> None:
-    """VIR then starts as its predictor: the layer of means is the identity, and learns from there."""
-    latent, features = GaussianLatent(5, mean="identity", var_start=-12.0), torch.randn(40, 5)
-    mean, var = latent(features)
-    assert torch.equal(mean, features) and var is not None
-    assert var.log().median().item() == pytest.approx(-12, abs=1)
-    assert all(parameter.requires_grad for parameter in latent.parameters())

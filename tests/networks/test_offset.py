@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch import Tensor, nn
+from torch import Tensor
 
-from tailwise.distributions.members import Mixture
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import available_methods, build_model
 from tailwise.networks.backbones import MLP, TabM
 from tailwise.networks.network import Network
-from tailwise.networks.tail import INFERENCES, Offset
+from tailwise.networks.tail import INFERENCES
 from tailwise.training.loop import TensorData, TrainConfig, fit, predict
 from tests.methods.trained_methods import table
 from tests.networks.small_models import tail
@@ -119,53 +118,6 @@ def test_the_distribution_is_shifted_by_a_f0_plus_b(mode: str, monkeypatch: pyte
         mean, variance = student(w).mean(), student(w).var()
     np.testing.assert_allclose(got.mean.detach().numpy(), mean, rtol=1e-4)
     np.testing.assert_allclose(got.variance.detach().numpy(), variance, rtol=1e-3)
-
-
-def test_members_of_a_shared_backbone_have_their_own_slope_and_intercept() -> None:
-    x, y = table(60)
-    model, f0 = build("gaussian", y=y, tabm=True).eval(), base(y)
-    a, b = moved_apart(model)
-    assert len(a) == len(b.unique()) == 3
-    bins = model.bins
-    rows = tail(model).head(model.backbone(x).flatten(0, 1)).mean.unflatten(0, (60, 3)).double()
-    around = ((f0 - bins.location) / bins.scale).unsqueeze(1) * a + b
-    expected = bins.location + bins.scale * (rows + around)  # (N, members)
-    got = model(x, offset=f0)
-    assert isinstance(got, Mixture)
-    torch.testing.assert_close(got.components.mean, expected.mT, rtol=0, atol=1e-5)
-    shift = Offset(members=2)
-    with torch.no_grad():
-        shift.slope.copy_(torch.tensor([1.0, 2.0]))
-        shift.intercept.copy_(torch.tensor([0.0, 5.0]))
-    assert shift(torch.tensor([3.0, 3.0, 4.0, 4.0])).tolist() == [3.0, 11.0, 4.0, 13.0]
-
-
-@pytest.mark.parametrize(("shift", "scale"), [(5.0, 10.0), (-1e6, 1e-3)])
-def test_training_follows_shifted_and_scaled_labels_and_offsets(shift: float, scale: float) -> None:
-    x, y = table(120)
-    found = []
-    for m, s in ((0.0, 1.0), (shift, scale)):
-        labels, f0 = s * y + m, s * base(y) + m
-        model = build("vir", y=labels)
-        fit(model, TensorData(x, labels, offset=f0), None, CONFIG)
-        prediction = predict(model, x, offset=f0)
-        found.append(((prediction.mean - m) / s, prediction.std / s))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-3)
-
-
-def test_a_second_stage_starts_at_the_base_again() -> None:
-    x, y = table(120)
-    model, f0 = build("rrt", y=y), base(y)
-    fit(model, TensorData(x, y, offset=f0), None, TrainConfig(epochs=1, accelerator="cpu"))
-    nn.init.ones_(tail(model).head.linear.weight)
-    offset = tail(model).offset
-    assert offset is not None
-    assert model.begin_epoch(0.9)
-    with torch.no_grad():
-        offset.slope.fill_(1.0)
-        offset.intercept.fill_(0.0)
-    torch.testing.assert_close(model.eval()(x, offset=f0).mean, f0, rtol=0, atol=1e-5)
 
 
 # -- errors and state -----------------------------------------------------------------------------

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import available_methods, get_method
-from tailwise.networks.latents import LATENTS, PERTURBATIONS, Latent, Perturbation
-from tailwise.networks.network import Network
-from tailwise.networks.parts import REGISTRIES, Method, Part
+from tailwise.networks.parts import Method
 from tailwise.networks.vir import PRESETS, VIR
-from tests.networks.small_models import build, data, tail
 
 
 @pytest.mark.parametrize(
@@ -53,12 +48,6 @@ def test_wrong_options_are_named_with_what_is_right(options: dict[str, Any], mes
         VIR(nn.Linear(3, 5), 5, LabelBins.from_labels([1, 2, 3]), **options)
 
 
-def test_a_wrong_inference_at_prediction_is_named() -> None:
-    _, y = data()
-    with pytest.raises(ValueError, match=r"'selfs'; did you mean 'self'\?"):
-        build(y)(torch.zeros(1, 3).double(), "selfs")
-
-
 def test_options_change_what_they_name_and_leave_the_rest() -> None:
     paper = PRESETS["paper"]
     options = {"weights": {"power": 1.0}, "smoothing.radius": 4, "kl.weight": 0.5, "members": 2}
@@ -83,50 +72,3 @@ def test_all_options_together_are_the_method(name: str) -> None:
     """Also from JSON, as saved models and results hold them."""
     parts = get_method(name).parts
     assert Method().with_options(**json.loads(json.dumps(parts.as_options()))) == parts
-
-
-@pytest.fixture
-def registries() -> Iterator[None]:
-    kept = {kind: dict(registry) for kind, registry in REGISTRIES.items()}
-    yield
-    for kind, registry in REGISTRIES.items():
-        registry.clear()  # type: ignore[attr-defined]
-        registry.update(kept[kind])  # type: ignore[attr-defined]
-
-
-def test_a_new_latent_is_one_class(registries: None) -> None:
-    class Halved(Latent):
-        def __init__(self, feature_dim: int, *, parts: int = 2) -> None:
-            super().__init__()
-            self.dim = feature_dim // parts
-
-        def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
-            return features[:, : self.dim], None
-
-    LATENTS["halved"] = Halved
-    method = Method(latent=Part("halved")).with_options(**{"latent.parts": 3})
-    model = Network(nn.Linear(3, 6), 6, LabelBins.from_labels([0.0, 1.0]), method)
-    assert tail(model).head.linear.in_features == 2
-    assert model(torch.zeros(2, 3)).shape == (2,)
-    with pytest.raises(ValueError, match="unknown latent 'halve'; did you mean 'halved'"):
-        Method(latent=Part("halve"))
-
-
-def test_a_new_perturbation_is_one_class(registries: None) -> None:
-    class Shift(Perturbation):
-        def __init__(self, *, samples: int = 3, scale: float = 1.0) -> None:
-            super().__init__(samples)
-            self.scale = scale
-
-        def draw(self, dim: int, generator: torch.Generator) -> Tensor:
-            return torch.arange(self.samples).unsqueeze(1).expand(self.samples, dim).float()
-
-        def __call__(self, z_mean: Tensor, z_var: Tensor | None, drawn: Tensor) -> Tensor:
-            return z_mean + self.scale * drawn
-
-    PERTURBATIONS["shift"] = Shift
-    bins = LabelBins.from_labels([0.0, 1.0, 2.0])
-    model = Network(nn.Linear(4, 8), 8, bins, Method(perturbation=Part("shift", scale=2.0))).eval()
-    means = model(torch.zeros(2, 4)).components.mean  # type: ignore[attr-defined]
-    slope = 2 * bins.scale * tail(model).head.linear.weight.sum().item()
-    torch.testing.assert_close(means.diff(dim=0).float(), torch.full((2, 2), slope))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from tailwise.networks.ranks import (
     average_batch_statistics,
     from_first,
     gathered,
-    join_launched,
     rank_and_ranks,
     share_weights,
     shared_bins,
@@ -57,21 +55,3 @@ def test_many_labels_choose_bins_by_their_order_statistics(monkeypatch: pytest.M
     np.testing.assert_allclose(sampled.edges[[0, -1]], expected.edges[[0, -1]])
     again = LabelBins.from_labels(labels, edges=sampled.edges)
     np.testing.assert_array_equal(sampled.counts, again.counts)
-
-
-def test_a_process_of_torchrun_is_connected_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    join_launched("cpu")  # not torchrun
-    assert not torch.distributed.is_initialized()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launched = {"TORCHELASTIC_RUN_ID": "x", "RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1"}
-    for name, value in {**launched, "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}.items():
-        monkeypatch.setenv(name, str(value))
-    try:
-        join_launched("cpu")
-        join_launched("cpu")
-        assert torch.distributed.get_backend() == "gloo"
-        assert rank_and_ranks() == (0, 1)
-    finally:
-        torch.distributed.destroy_process_group()

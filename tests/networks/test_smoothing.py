@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -276,65 +275,6 @@ def test_rows_pass_unchanged_until_the_first_commit_and_in_bins_never_seen() -> 
         assert torch.equal(mean, z_mean) and var is not None and torch.equal(var, z_var)
 
 
-@pytest.mark.parametrize("stop", [0, 1, 3, 4, 5])
-def test_state_round_trips_in_the_middle_of_an_epoch(stop: int) -> None:
-    """Two epochs of four batches; the copy takes over after `stop` batches, bit for bit."""
-    batches = [tensors(*rows(seed, n=20), dtype=torch.float32) for seed in range(8)]
-
-    def run(smoother: LatentSmoother, start: int, end: int) -> LatentSmoother:
-        for step in range(start, end):
-            smoother.accumulate(*batches[step])
-            if step % 4 == 3:
-                smoother.commit()
-        return smoother
-
-    straight = run(smoother_of(7, 3), 0, 8)
-    first = run(smoother_of(7, 3), 0, stop)
-    # The state is taken up by a new smoother, and by one that has seen other rows before.
-    used = smoother_of(7, 3)
-    used.accumulate(torch.full((5, 3), 1e3), torch.ones(5, 3), torch.zeros(5, dtype=torch.int64))
-    for second in (smoother_of(7, 3), used):
-        second.load_state_dict(copy.deepcopy(first.state_dict()))
-        run(second, stop, 8)
-        for name, value in straight.state_dict().items():
-            if isinstance(value, Tensor):
-                assert torch.equal(value, second.state_dict()[name]), name
-        z = batches[0]
-        for a, b in zip(straight(*z), second(*z), strict=True):
-            assert torch.equal(a, b)
-
-
-def test_sums_over_all_ranks_give_the_statistics_of_one(request: pytest.FixtureRequest) -> None:
-    """Two ranks are tested with the training loop; here the collective calls run in this process."""
-    batches = [tensors(*rows(seed, n=20), dtype=torch.float32) for seed in range(3)]
-    alone, grouped = smoother_of(7, 3), smoother_of(7, 3)
-
-    def train(smoother: LatentSmoother) -> None:
-        for batch in batches:
-            smoother.accumulate(*batch)
-            smoother.commit()
-
-    train(alone)
-    request.getfixturevalue("group_of_one")
-    train(grouped)
-    for got, want in zip(grouped.stats.tensors(), alone.stats.tensors(), strict=True):
-        torch.testing.assert_close(got, want)
-
-
-def test_an_unbiased_covariance_divides_by_one_row_less() -> None:
-    z_mean, z_var, index = tensors(*rows(2))
-    plain, unbiased = (smoother_of(7, 3, unbiased=on).double() for on in (False, True))
-    for smoother in (plain, unbiased):
-        smoother.accumulate(z_mean, z_var, index)
-        smoother.commit()
-    n = plain.stats.count.unsqueeze(1)
-    several = (n > 1).squeeze(1)
-    scale = (n / (n - 1))[several]
-    torch.testing.assert_close(unbiased.stats.cov_mean[several], plain.stats.cov_mean[several] * scale)
-    assert torch.equal(unbiased.stats.cov_mean[~several], plain.stats.cov_mean[~several])
-    assert torch.equal(unbiased.stats.mu_mean, plain.stats.mu_mean)
-
-
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_bin_of_one_row_leaves_its_rows_alone(momentum: float) -> None:
     """Also after epochs with running means, when the row has moved away from its bin's mean."""
@@ -359,26 +299,6 @@ def test_a_bin_of_one_row_leaves_its_rows_alone(momentum: float) -> None:
     assert bool(smoother.stats.cov_mean[1].all()) is (momentum > 0)
     mean, _ = smoother(z_mean, z_var, index)
     assert torch.equal(mean[4], z_mean[4]) is (momentum == 0)
-
-
-def test_members_have_statistics_of_their_own() -> None:
-    """Each is smoothed as it would be alone; the rows of a label are consecutive."""
-    z_mean, z_var, index = rows(3)
-    m, v, i = (np.repeat(value, 2, 0) for value in (z_mean, z_var, index))
-    m[::2] *= 1.5  # members differ
-    smoother = smoother_of(7, 3, members=2, below=9).double()
-    smoother.accumulate(*tensors(m, v, i))
-    smoother.commit()
-    assert smoother.stats.count.sum() == len(index), "a row counts once, however many members"
-    mean, var = smoother(*tensors(m, v, i))
-    assert var is not None
-    for member in range(2):
-        own = slice(member, None, 2)
-        alone = smoother_of(7, 3, below=9).double()
-        alone.accumulate(*tensors(m[own], v[own], i[own]))
-        alone.commit()
-        for got, want in zip((mean[own], var[own]), alone(*tensors(m[own], v[own], i[own])), strict=True):
-            torch.testing.assert_close(got, want)
 
 
 # -- laws -----------------------------------------------------------------------------------------

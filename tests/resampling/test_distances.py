@@ -41,14 +41,6 @@ def test_safe_radius_equals_brute_force(count: int, monkeypatch: pytest.MonkeyPa
         assert radius[i] == pytest.approx(np.median(np.delete(heom(frame)[i], i)) / 2)
 
 
-def test_safe_radius_of_a_large_bump_is_close_to_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = np.random.default_rng(0).random((900, 2))
-    space = Points(points, np.empty((900, 0), np.intp))
-    exact = space.safe_radius(np.arange(900), np.random.default_rng(0))
-    monkeypatch.setattr(distances, "SAFE_SAMPLE", 300)
-    np.testing.assert_allclose(space.safe_radius(np.arange(900), np.random.default_rng(0)), exact, rtol=0.2)
-
-
 def test_missing_values_in_distances() -> None:
     frame = pd.DataFrame({"a": [0.0, 5.0, 10.0, np.nan, np.nan], "c": ["p", "p", None, None, "p"]})
     columns = MixedTable(frame, None)

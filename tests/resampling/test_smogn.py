@@ -6,7 +6,6 @@ labels); none of them reads the implementation.
 
 from __future__ import annotations
 
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tailwise.data import load_abalone
 from tailwise.resampling.relevance import RelevanceFunction
 from tailwise.resampling.smogn import RESAMPLERS, resampled, smogn, smoter
 from tests.table_samples import Array, heom, mixed, two_runs
@@ -197,28 +195,7 @@ def test_noise_has_the_size_asked_for() -> None:
     assert (new_y[2001:] - 9.5).std() == pytest.approx(0.02 * y.std(), rel=0.1)
 
 
-@pytest.mark.parametrize("dimensions", [4, 20])
-def test_memory_grows_with_rows_and_not_with_pairs(dimensions: int) -> None:
-    X, y = two_runs(2000, 8000, dimensions)
-    tracemalloc.start()
-    smogn(X, y, relevance=HIGH, over=1.2)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 300e6  # all pairs of the 8,000 would take 512 MB
-
-
 # ---------------------------------------------------------------- hard cases
-
-
-@pytest.mark.parametrize("method", [smoter, smogn])
-@pytest.mark.parametrize("rare", [1, 2, 3])
-def test_runs_smaller_than_k(method: Any, rare: int) -> None:
-    X, y = two_runs(30, rare)
-    new_X, new_y = method(X, y, relevance=HIGH)
-    assert (new_y > 15).sum() == round((30 + rare) / 2)
-    assert np.isfinite(new_X).all()
-    if method is smoter and rare == 1:
-        assert np.unique(new_X[new_y > 15], axis=0).shape == (1, 3)
 
 
 @pytest.mark.parametrize("method", [smoter, smogn])
@@ -232,25 +209,6 @@ def test_nothing_to_contrast_warns_and_changes_nothing(method: Any, y: Array, wo
         new_X, new_y = method(X, y, relevance=relevance, over=3.0)
     pd.testing.assert_frame_equal(new_X, X.reset_index(drop=True))
     np.testing.assert_array_equal(new_y, y)
-
-
-@pytest.mark.parametrize("method", [smoter, smogn])
-def test_equal_and_constant_rows(method: Any) -> None:
-    _, y = two_runs(40, 10)
-    X = np.full((50, 12), 0.1)
-    new_X, new_y = method(X, y, relevance=HIGH)
-    assert (new_X == 0.1).all()
-    assert len(new_y) == 50
-    assert method(np.empty((50, 0)), y, relevance=HIGH)[0].shape == (50, 0)
-    assert method(pd.DataFrame(index=range(50)), y, relevance=HIGH)[0].shape == (50, 0)
-
-
-def test_columns_of_one_name_are_kept_apart() -> None:
-    X, y = two_runs(40, 10, 2)
-    frame = pd.DataFrame(X, columns=["a", "a"])
-    new_X, _ = smoter(frame, y, relevance=HIGH)
-    assert list(new_X.columns) == ["a", "a"]
-    np.testing.assert_array_equal(new_X.to_numpy(), smoter(X, y, relevance=HIGH)[0])
 
 
 def test_huge_ranges() -> None:
@@ -269,18 +227,6 @@ def test_the_seed_decides(name: str) -> None:
     pd.testing.assert_frame_equal(one[0], again[0])
     pd.testing.assert_series_equal(one[1], again[1])
     assert not one[0].equals(other[0])
-
-
-def test_abalone() -> None:
-    table = load_abalone()
-    X, y = table.drop(columns="Rings"), table["Rings"]
-    new_X, new_y = smogn(X, y)
-    # Quartiles 8, 9, 11: adjacent values 3.5 and 15.5, and 0.8 lies 0.7129 of the way from 9.
-    low, high = (y <= 9 - 0.713 * 5.5).sum(), (y >= 9 + 0.713 * 6.5).sum()
-    assert (low, high) == (189, 490)
-    assert len(new_X) == 3 * round(4177 / 3)
-    assert (new_y < 5.5).sum() == pytest.approx(1392, abs=30)
-    assert set(new_X["Sex"]) == {"M", "F", "I"}
 
 
 class Chaos:

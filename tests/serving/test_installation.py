@@ -34,10 +34,3 @@ def test_missing_packages_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPa
         ImportError, match=r"no_such_module is not installed: pip install 'tailwise\[serve\]'"
     ):
         require("serve", "json", "no_such_module")
-
-
-def test_a_torch_for_cuda_without_a_gpu_is_said() -> None:
-    found = {**installation.installation(), "cuda": "13.0", "devices": ["cpu"]}
-    assert "devices    cpu (torch for CUDA 13.0, but no GPU was found)\n" in as_text(found)
-    assert "devices    cpu, H200 (torch for CUDA 13.0)\n" in as_text({**found, "devices": ["cpu", "H200"]})
-    assert "devices    cpu\n" in as_text({**found, "cuda": None})

@@ -88,11 +88,3 @@ def test_cards_of_other_models() -> None:
     assert "The model takes no table" in card and "| base | predictions of your own |" in card
     model.model_ = replace(model.model_, record=replace(model.model_.record, held_out=False))
     assert "The table was too small to hold out rows." in model_card(model, name="m")
-
-
-def test_odd_names_stay_within_their_cells() -> None:
-    x, y = numbers(40)
-    table = pd.DataFrame(x).set_axis(["a\nb", "c|d", "e"], axis=1)
-    card = model_card(quick(epochs=1).fit(table, y), name="m")
-    assert "| a b | number |" in card and "| c\\|d | number |" in card
-    assert "predicts a target without a name from 3 columns" in card

@@ -72,16 +72,3 @@ def test_the_signature_of_several_targets_and_of_arrays() -> None:
     np.testing.assert_allclose(found["quantile_0.5_v"], both.predict_quantiles(data, 0.5)[:, 1, 0])
     with pytest.raises(ValueError, match="MLflow needs column names"):
         pyfunc.signature(quick(epochs=1).fit(x, y))
-
-
-def test_logging_calls_mlflow_with_the_same_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, object] = {}
-    pyfunc.import_mlflow()
-    x, y = numbers(60)
-    model_file = (
-        quick(epochs=1).fit(pd.DataFrame(x, columns=["a", "b", "c"]), y).save(tmp_path / "m.tailwise")
-    )
-    monkeypatch.setattr(mlflow.pyfunc, "log_model", lambda **options: given.update(options))
-    pyfunc.log_model(model_file, "prices", registered_model_name="r")
-    assert given["name"] == "prices" and given["registered_model_name"] == "r"
-    assert given["loader_module"] == "tailwise.serving.pyfunc" and given["data_path"] == str(model_file)

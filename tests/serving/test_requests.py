@@ -117,24 +117,3 @@ def test_columns_without_names_are_numbered() -> None:
     model.model_ = replace(model.model_, inputs=TensorInputs())
     with pytest.raises(ValueError, match="only models of tables can be served"):
         Columns.of(model)
-
-
-def test_durations_dates_of_another_format_and_odd_names() -> None:
-    rng = np.random.default_rng(0)
-    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, 60), "D")
-    table = pd.DataFrame(
-        {
-            "took": pd.to_timedelta(rng.integers(1, 9000, 60), unit="s"),
-            "model_dump": days.strftime("%d/%m/%Y"),
-            "_a b": rng.normal(size=60),
-        }
-    )
-    model = quick(epochs=1).fit(table, rng.normal(size=60))
-    columns = Columns.of(model)
-    assert columns.all[0].description == "A duration in seconds." and columns.all[1].example == "31/01/2024"
-    sent = table.assign(took=table["took"].dt.total_seconds()).to_dict(orient="records")
-    assert model.preprocessor_ is not None
-    matrix = model.preprocessor_.matrix(as_table(columns, sent))  # type: ignore[arg-type]
-    np.testing.assert_array_equal(matrix, model.preprocessor_.matrix(table))
-    refused = refusal(columns, [{**columns.example, "took": True}])
-    assert refused.problems[0].problem == "is the value 'True': Input should be a valid number"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,7 +17,6 @@ import pytest
 
 from tailwise import TailRegressor, __version__
 from tailwise.model.model import Model
-from tailwise.serving.batches import Batcher
 from tailwise.serving.web import RETRY_SECONDS, Limits, Service, listen
 from tests.estimator.small_tables import quick
 from tests.estimator.small_tables import table as numbers
@@ -167,14 +164,6 @@ def test_metrics(start: Start, table: pd.DataFrame) -> None:
     assert float(lines["tailwise_busy_seconds_total"]) > 0 < float(lines["tailwise_request_seconds_sum"])
 
 
-def test_the_page_says_that_there_are_more_categories() -> None:
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame({"city": [f"city {k % 25}" for k in range(100)], "size": rng.normal(size=100)})
-    with serving(quick(epochs=1).fit(table, rng.normal(size=100))) as found:
-        page = found.client.get("/docs").text
-    assert re.search(r"<td>city 0, .*, city 4, …</td>", page)
-
-
 @pytest.mark.parametrize(
     ("body", "status", "error"),
     [
@@ -298,25 +287,6 @@ def test_requests_that_wait_are_predicted_at_once_and_a_failure_spoils_no_other(
     assert "secret" not in answers[4].result().text and "KeyError" in answers[4].result().text
 
 
-def test_a_batch_has_a_limit_and_rows_with_equal_options() -> None:
-    sizes = []
-
-    def predict(rows: Sequence[int], options: str) -> list[str]:
-        sizes.append(len(rows))
-        return [f"{options}{row}" for row in rows]
-
-    async def ask() -> list[Any]:
-        batcher = Batcher(predict, max_rows=30, threads=1)
-        asked = [asyncio.create_task(batcher(range(20), name)) for name in "aaabaa"]
-        gone = asyncio.create_task(batcher([7], "a"))
-        await asyncio.sleep(0)
-        gone.cancel()
-        return await asyncio.gather(*asked)
-
-    assert asyncio.run(ask()) == [[f"{name}{row}" for row in range(20)] for name in "aaabaa"]
-    assert sizes == [40, 40, 20, 21]
-
-
 def send_malformed(running: Running, count: int, seed: int) -> Counter[int]:
     """Send malformed requests and return how often each status came back."""
     statuses: Counter[int] = Counter()
@@ -339,24 +309,6 @@ def test_a_thousand_malformed_requests(running: Running) -> None:
     statuses = send_malformed(running, 1000, seed=0)
     assert max(statuses) < 500, statuses
     assert sum(statuses.values()) == 1000 and statuses[422] > 300
-    assert running.client.get("/health").status_code == 200
-
-
-def test_bytes_that_are_not_http(running: Running) -> None:
-    address = running.client.base_url
-    for bad in (b"\x00\xff\r\n\r\n", b"POST /predict HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"GARBAGE"):
-        with socket.create_connection((address.host, address.port), timeout=10) as sock:
-            sock.sendall(bad)
-            assert sock.recv(100).startswith(b"HTTP/1.1 400")
-    with socket.create_connection((address.host, address.port), timeout=10) as sock:
-        for part in (b"PO", b"ST /predict HTTP/1.1\r\nHost: x\r\n", b"Content-Length: 1\r\n\r\n", b"{"):
-            sock.sendall(part)  # a slow client
-            time.sleep(0.1)
-        assert b"Invalid JSON" in sock.recv(1000)
-    # a client that leaves in the middle of its body
-    with socket.create_connection((address.host, address.port), timeout=10) as sock:
-        sock.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
-    wait_for(lambda: running.service.waiting == 0)
     assert running.client.get("/health").status_code == 200
 
 

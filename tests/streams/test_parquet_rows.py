@@ -123,14 +123,6 @@ def test_folders_of_values_become_a_column_and_unnamed_indices_do_not(tmp_path: 
     assert rows_of(stream, columns=["year"]).year.to_list() == [2023, 2023, 2024, 2024]
 
 
-def test_numbers_of_several_widths_are_joined(tmp_path: Path) -> None:
-    for name, cells in (("a", pa.nulls(1)), ("b", pa.array([1])), ("c", pa.array([0.5])), ("d", pa.nulls(1))):
-        pq.write_table(pa.table({"x": cells}), tmp_path / f"{name}.parquet")
-    stream = ParquetRows(tmp_path)
-    assert stream.columns == {"x": "number"}
-    assert rows_of(stream).x.fillna(-1).to_list() == [-1, 1, 0.5, -1]
-
-
 def test_folders_and_files_that_cannot_be_read(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

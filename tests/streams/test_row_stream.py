@@ -78,9 +78,3 @@ def test_what_is_no_stream_is_an_error() -> None:
 def test_tables_with_other_columns_are_an_error(second: dict[str, list[object]], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         rows_of(FrameRows([TABLES[0], pd.DataFrame(second)]))
-
-
-def test_categories_become_the_texts_that_they_stand_for() -> None:
-    tables = [pd.DataFrame({"c": pd.Categorical(cells)}) for cells in (["u", "v"], ["v", "w"])]
-    assert rows_of(FrameRows(tables)).c.to_list() == ["u", "v", "v", "w"]
-    assert not any(isinstance(t.c.dtype, pd.CategoricalDtype) for t in FrameRows(tables).chunks())

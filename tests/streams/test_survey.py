@@ -57,24 +57,10 @@ def test_two_passes_find_what_the_table_in_memory_has(shards: int) -> None:
         assert count.support(sketch) == LabelSupport.from_labels(labels)
 
 
-def test_a_sample_of_all_rows_gives_the_default_bins_of_the_training_rows() -> None:
-    survey = first_pass(STREAM, COLUMNS, ["y"], N, 0).finish(HELD, N)
-    assert len(survey.sample) == N - HELD
-    expected = LabelBins.from_labels(survey.sample.y)
-    assert (LabelBins.from_summary(survey.summaries[0]).edges == expected.edges).all()
-
-
 def test_a_missing_label_of_a_later_table_is_named() -> None:
     bad = TABLE[300:450].assign(y=lambda t: t.y.where(t.x != 310))
     with pytest.raises(ValueError, match="table 1 of the stream, row 10: the target 'y' is missing"):
         first_pass(FrameRows([TABLE[:300], bad]), COLUMNS, TARGETS, 10, 0)
-
-
-def test_parts_without_rows_change_nothing() -> None:
-    parts = [first_pass(STREAM, COLUMNS, TARGETS, HELD + SAMPLE, 0, (k, 50)) for k in (48, 49, 0)]
-    for other in parts[1:]:
-        parts[0].merge(other)
-    assert [part.rows for part in parts[1:]] == [0, 150] and parts[0].rows == 150
 
 
 def test_a_sample_depends_on_neither_order_nor_chunks_nor_parts() -> None:
@@ -130,18 +116,6 @@ def test_bins_counts_and_support_equal_those_of_the_labels_in_memory(name: str) 
     count.merge(rest)
     assert (count.counted(weighted=False).counts == expected.counts).all()
     assert count.support(sketch) == LabelSupport.from_labels(labels)
-
-
-def test_only_training_rows_count_in_bins_and_weights_add_up() -> None:
-    labels, train = np.array([0.0, 1, 1, 2, 2]), np.array([True, True, False, True, True])
-    count = BinCounts(LabelBins.from_labels(labels), np.empty(0))
-    count.add(labels, train, np.array([2.0, 0.1, 9.0, 1.2, 1.4]))
-    assert count.counted(weighted=False).counts.tolist() == [1, 1, 2]
-    assert count.counted(weighted=True).counts.tolist() == [2, 1, 3]
-    shares = BinCounts(LabelBins.from_labels(labels), np.empty(0))
-    shares.add(labels, train, np.array([0.1, 0.0, 0.1, 0.1, 0.1]))
-    assert shares.counted(weighted=True).counts.tolist() == [1, 0, 2]  # no row of weight 0, a mean of 1
-    assert shares.mean_weight == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(

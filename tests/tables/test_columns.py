@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from tailwise.tables.columns import (
-    as_number,
     check_column,
     check_infinity,
     id_columns,
@@ -147,13 +146,6 @@ def test_an_infinity_is_named_by_column_and_row_or_line() -> None:
         check_infinity(table)
     with pytest.raises(TableError, match=r"^t\.csv: column 'd' is infinite in line 4: leave the cell empty"):
         check_infinity(table, "t.csv")
-
-
-@pytest.mark.parametrize(
-    ("text", "number"), [("1.5", 1.5), (" -2e3 ", -2000.0), ("1_000", None), ("1,5", None), ("", None)]
-)
-def test_numbers_in_text(text: str, number: float | None) -> None:
-    assert as_number(text) == number
 
 
 @pytest.mark.parametrize(

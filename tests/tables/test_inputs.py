@@ -10,7 +10,7 @@ import torch
 from scipy import sparse
 from torch.utils.data import DataLoader, TensorDataset
 
-from tailwise.tables.inputs import as_array, as_tensors, row_count, take_rows
+from tailwise.tables.inputs import as_tensors, row_count, take_rows
 
 NUMBERS = np.arange(12.0).reshape(4, 3)
 ROWS = np.array([2, 0])
@@ -51,25 +51,9 @@ def test_several_inputs_are_taken_and_turned_together() -> None:
         row_count((NUMBERS, ids[:2]))
 
 
-def test_tensors_lose_their_graph_and_text_is_refused() -> None:
-    traced = 2 * torch.ones(3, 2, requires_grad=True)
-    assert not as_tensors(traced).requires_grad
-    assert as_tensors(np.array([True, False])).dtype == torch.bool
-    with pytest.raises(ValueError, match="takes numbers, and X holds object: encode it first"):
-        as_tensors(np.array([["a", None]], dtype=object))
-
-
 @pytest.mark.parametrize("function", [row_count, as_tensors])
 @pytest.mark.parametrize("wrap", [lambda d: d, DataLoader], ids=["Dataset", "DataLoader"])
 def test_data_sets_of_torch_are_refused(function: Any, wrap: Any) -> None:
     given = wrap(TensorDataset(torch.ones(3, 2)))
     with pytest.raises(TypeError, match=rf"X is a {type(given).__name__}: .*tailwise.training.loop.fit"):
         function(given)
-
-
-def test_tensors_of_any_kind_as_arrays() -> None:
-    numbers = torch.tensor([[0.0, 1.5]])
-    for tensor in (numbers, numbers.bfloat16(), numbers.to_sparse(), numbers.clone().requires_grad_()):
-        array = as_array(tensor)
-        assert array.dtype == np.float64 and array.tolist() == [[0.0, 1.5]]
-    assert as_array(torch.tensor([3])).dtype == np.int64

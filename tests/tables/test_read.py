@@ -121,14 +121,6 @@ def test_parquet_there_and_back(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(read_table(tmp_path / "t.parquet"), table, check_dtype=False)
 
 
-def test_a_named_index_in_parquet_is_a_column(tmp_path: Path) -> None:
-    table = pd.DataFrame({"b": [1, 2]}, index=pd.Index(["u", "v"], name="id"))
-    table.to_parquet(tmp_path / "t.parquet")
-    assert read_table(tmp_path / "t.parquet").to_dict("list") == {"id": ["u", "v"], "b": [1, 2]}
-    table.rename_axis(None).to_parquet(tmp_path / "t.parquet")
-    assert list(read_table(tmp_path / "t.parquet").columns) == ["b"]
-
-
 @pytest.mark.parametrize("name", ["t.xlsx", "t.json", "t.csv.zip"])
 def test_names_that_no_table_can_be_written_to(name: str) -> None:
     with pytest.raises(TableError, match=r"use \.csv, \.csv\.gz, \.tsv or \.parquet"):
@@ -175,12 +167,6 @@ def test_a_zero_byte_far_down_names_its_line(tmp_path: Path) -> None:
 
 
 # -- encodings, comments, bytes and formulas -----------------------------------------------------
-
-
-def test_lines_that_end_with_other_characters(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text("a,b\u20281,2\u20283,4\u2028", encoding="utf-8")
-    assert read_table(path).to_dict("list") == {"a": [1, 3], "b": [2, 4]}
 
 
 def test_comments_before_the_names_are_named(tmp_path: Path) -> None:
@@ -261,9 +247,3 @@ def test_numbers_with_one_unit_are_numbers(
 def test_numbers_whose_unit_or_decimals_are_open_stay_text(tmp_path: Path, cells: list[str]) -> None:
     table = read_table(written(tmp_path, "x;y\n" + "".join(f"{cell};1\n" for cell in cells)))
     assert table["x"].tolist() == cells and "units" not in table.attrs
-
-
-def test_a_few_cells_without_the_unit_are_missing(tmp_path: Path) -> None:
-    lines = [f"{k} km" for k in range(39)] + ["far"]
-    table = read_table(written(tmp_path, "x,y\n" + "".join(f"{line},1\n" for line in lines)))
-    np.testing.assert_array_equal(table["x"], [*range(39), np.nan])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tailwise import LabelBins
 from tailwise.data import balanced_split, label_holdout, pooled_split, random_split
-from tailwise.tables.split import dir_split, halves
+from tailwise.tables.split import dir_split
 
 labels = st.one_of(
     st.lists(st.integers(-5, 40), min_size=1, max_size=300),
@@ -40,20 +40,6 @@ def test_balanced_split_keeps_its_rule_in_every_bin(y, per_bin, seed):
     np.testing.assert_array_equal(valid, test)
     assert (train >= -(-bins.counts // 3)).all()
     assert ((train > 0) == (bins.counts > 0)).all()
-
-
-@given(y=labels, seed=st.integers(0, 2**32))
-def test_balanced_split_is_decided_by_the_seed(y, seed):
-    assert_same(balanced_split(y, seed=seed), balanced_split(np.asarray(y), seed=seed))
-
-
-def test_every_row_of_a_bin_is_as_likely_to_be_tested():
-    y = np.zeros(30)
-    tested = np.zeros(30)
-    for seed in range(400):
-        tested[balanced_split(y, per_bin=10, seed=seed).test] += 1
-    # Binomial(400, 1/3): mean 133, standard deviation 9.4.
-    assert np.abs(tested - 400 / 3).max() < 5 * 9.4
 
 
 @given(n=st.integers(1, 400), valid=st.floats(0, 0.49), test=st.floats(0, 0.49), seed=st.integers(0))
@@ -135,14 +121,6 @@ def test_small_bins_are_pooled_with_their_neighbours() -> None:
 def test_a_row_is_always_left_to_train_on(y: list[float], share: float) -> None:
     kept = [len(y) - len(label_holdout(y, share=share, seed=s, pool_small=True)) for s in range(100)]
     assert min(kept) >= 1 and (share > 0 or max(kept) == len(y))
-
-
-def test_halves_are_disjoint_random_and_cover_all_rows() -> None:
-    first, second = halves(101, seed=0, least=80)
-    assert (len(first), len(second)) == (50, 51)
-    np.testing.assert_array_equal(np.sort(np.concatenate([first, second])), np.arange(101))
-    assert (np.diff(first) > 0).all() and (np.diff(second) > 0).all()
-    assert not np.array_equal(first, halves(101, seed=1, least=80)[0])
 
 
 def test_dir_split_takes_a_third_of_each_label_up_to_a_maximum() -> None:

@@ -112,17 +112,6 @@ def numbers_of(data: Any, own: range, size: int = 6) -> list[list[tuple[int, lis
     return [[(number, batch.y.int().tolist()) for number, batch in step] for step in rows.epoch(0, 0)]
 
 
-def test_shards_of_tensors_are_parts_of_the_same_steps() -> None:
-    rows = torch.arange(13.0)
-    whole, first, second = (
-        numbers_of(TensorData(rows, rows), own) for own in (range(3), range(0, 3, 2), range(1, 3, 2))
-    )
-    assert sorted(y for step in whole for _, part in step for y in part) == list(range(13))
-    assert [sorted(a + b) for a, b in zip(first, second, strict=True)] == whole
-    few = numbers_of(TensorData(rows[:2], rows[:2]), range(2, 3))
-    assert few == [[]]  # the third shard of two rows is empty, but there is a step
-
-
 def test_a_shard_that_ends_early_leaves_the_steps_to_the_others() -> None:
     class Uneven:
         row_count = 7

@@ -18,16 +18,7 @@ from tests.training.small_models import (
     Y,
     point,
     settings,
-    vir,
 )
-
-
-@pytest.mark.parametrize(
-    ("wrong", "right"), [("balancedmae", "balanced_mae"), ("few/nnl", "nll"), ("fwe/mae", "few")]
-)
-def test_an_unknown_monitor_names_the_nearest(wrong: str, right: str) -> None:
-    with pytest.raises(ValueError, match=f"unknown .*did you mean '{right}'"):
-        TrainConfig(monitor=wrong)
 
 
 @pytest.mark.parametrize(
@@ -107,19 +98,3 @@ def test_steps_of_each_optimizer_are_torch_s_own(name: str) -> None:
             optimizer = resumed
     for mine, its in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("cuda", "finds no 'cuda' on this machine: use 'auto'"),
-        ("cdua", "unknown device 'cdua'; did you mean 'cuda'"),
-    ],
-)
-def test_a_device_that_is_not_there_is_named(
-    name: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = vir()
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match=message):
-        fit(model, (X, Y), None, settings(accelerator=name))

@@ -15,15 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tailwise.labels.bins import LabelBins
-from tailwise.methods import build_model
 from tailwise.metrics import get_metric
-from tailwise.networks.backbones import MLP
 from tailwise.networks.network import Network
-from tailwise.networks.parts import Method
 from tailwise.training import loop as training
 from tailwise.training.loop import (
     TensorData,
@@ -32,7 +29,6 @@ from tailwise.training.loop import (
 )
 from tests.training.small_models import (
     BINS,
-    INPUTS,
     ROWS,
     VALID,
     X_VALID,
@@ -61,15 +57,6 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not() -> None:
     assert_same(runs[0][1], runs[1][1])
     assert runs[0][0] != runs[2][0]
     assert differ(runs[0][1], runs[2][1])
-
-
-def test_the_random_state_of_the_caller_is_left_alone() -> None:
-    torch.manual_seed(11)
-    np.random.seed(11)  # noqa: NPY002 - the caller's global state is what is tested
-    before, before_numpy = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    fit(vir(), (X, Y), VALID, settings(epochs=1))
-    assert torch.equal(torch.get_rng_state(), before)
-    assert np.array_equal(np.random.get_state()[1], before_numpy)  # noqa: NPY002
 
 
 @pytest.mark.parametrize("monitor", ["balanced_mae", "few/mae", "balanced_nll", "pearson", "gap/mae"])
@@ -277,9 +264,6 @@ def test_an_offset_reaches_training_validation_and_prediction() -> None:
         fit(fast, (X, Y, None, f0), (X_VALID, Y_VALID, None, bad), settings())
 
 
-CODES = (torch.arange(ROWS) * 7) % 4
-
-
 def test_sample_weights_count_rows_twice_or_not_at_all() -> None:
     weight = torch.tensor([2.0, 0.0]).repeat(ROWS // 2)
     runs = []
@@ -301,29 +285,6 @@ def test_sample_weights_count_rows_twice_or_not_at_all() -> None:
     assert not torch.allclose(
         weights(plain)["tails.0.head.linear.weight"], runs[0]["tails.0.head.linear.weight"]
     )
-
-
-@pytest.mark.parametrize("each_label", [False, True])
-def test_a_row_s_weight_counts_for_all_its_labels(each_label: bool) -> None:
-    labels = torch.stack([Y, 9 - Y], 1)
-    weight = torch.tensor([2.0, 0.0]).repeat(ROWS // 2)
-    runs = []
-    for x, y, w, size in ((X, labels, weight, ROWS), (X[::2], labels[::2], None, ROWS // 2)):
-        with torch.random.fork_rng():
-            torch.manual_seed(7)
-            if each_label:  # a label for each of two places in a row, as for pixels
-                backbone: nn.Module = nn.Sequential(nn.Linear(INPUTS, 16), nn.Unflatten(1, (2, 8)))
-                model: nn.Module = Network(backbone, 8, BINS, Method())
-            else:
-                model = build_model("vanilla", MLP(INPUTS, (16, 8), 0.0), 8, [BINS, BINS])
-        fit(model, TensorData(x, y, w), None, settings(batch_size=size, optimizer="sgd"))
-        runs.append(weights(model))
-    torch.testing.assert_close(*runs)
-    if not each_label:
-        with pytest.raises(
-            ValueError, match=r"weights have shape \(90, 2\), but there are 90 losses: pass one per row"
-        ):
-            fit(model, TensorData(X, labels, torch.ones(ROWS, 2)), None, settings(batch_size=ROWS))
 
 
 class Stream(IterableDataset[tuple[Tensor, Tensor]]):

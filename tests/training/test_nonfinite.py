@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from tailwise.networks.network import Network
-from tailwise.training import loop as training
 from tailwise.training.loop import (
     NonFiniteLossError,
     TensorData,
@@ -102,33 +101,6 @@ def test_a_gradient_that_is_not_finite_is_caught_too() -> None:
         fit(model, (X, Y), None, settings())
     assert error.value.rows == []
     assert torch.equal(model.backbone.weight, torch.ones(INPUTS, 8))
-
-
-def test_a_flag_read_late_still_names_its_own_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a GPU does: flags are read steps later, and no step is taken from the bad one on."""
-
-    class Event:
-        def record(self) -> None: ...
-        def synchronize(self) -> None: ...
-
-    original = training._Loop._watch
-
-    def late(self: Any, epoch: int, step: int, batch: Any) -> None:
-        raise_if_failed = self._raise_if_failed
-        with monkeypatch.context() as patch:
-            patch.setattr(self, "_raise_if_failed", lambda epoch, waiting: raise_if_failed(epoch, 4))
-            original(self, epoch, step, batch)
-            self.pending[-1] = self.pending[-1]._replace(event=Event())
-
-    monkeypatch.setattr(training._Loop, "_watch", late)
-    labels = Y.clone()
-    labels[12] = math.nan
-    batches = [(X[start : start + 10], labels[start : start + 10]) for start in range(0, ROWS, 10)]
-    model, good = point(), point()
-    with pytest.raises(NonFiniteLossError, match=r"epoch 1, step 2 .*rows of the batch 2: their labels"):
-        fit(model, batches, None, settings())
-    fit(good, batches[:1], None, settings(epochs=1))
-    assert_same(weights(model), weights(good))
 
 
 @pytest.mark.gpu

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 import torch
 
 from tailwise.training import ray_workers
-from tailwise.training.ray_workers import RayWorkers, _own_handler
+from tailwise.training.ray_workers import RayWorkers
 from tests.training.small_models import X, Y, vir
 
 
@@ -49,50 +48,6 @@ def test_too_few_rows_or_workers_are_errors() -> None:
         RayWorkers(workers=3).fit(vir(), (X[:2], Y[:2]))
     with pytest.raises(ValueError, match="workers must be positive, got 0"):
         RayWorkers(workers=0)
-
-
-def test_checkpoints_of_a_named_run_are_kept_and_others_never_meet(tmp_path: Path) -> None:
-    with RayWorkers()._place(tmp_path / "m.checkpoint") as place:
-        assert place == (str(tmp_path), "m.checkpoint.ray")
-    shared = RayWorkers(storage="s3://bucket/runs")
-    with shared._place(tmp_path / "m.checkpoint") as place:
-        assert place == ("s3://bucket/runs", "m.checkpoint.ray")
-    with shared._place(None) as first, shared._place(None) as second:
-        assert first[0] == "s3://bucket/runs"
-        assert first[1] != second[1]
-    with RayWorkers()._place(None) as (folder, _):
-        assert Path(folder).is_dir()
-    assert not Path(folder).exists()
-
-
-class _Cluster:
-    """What a connected Ray tells about its machines."""
-
-    def __init__(self, **resources: float) -> None:
-        self.resources = resources
-
-    def is_initialized(self) -> bool:
-        return bool(self.resources)
-
-    def cluster_resources(self) -> dict[str, float]:
-        return self.resources
-
-
-def test_workers_fit_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of(**resources: float) -> RayWorkers:
-        monkeypatch.setattr(ray_workers, "_ray", lambda: _Cluster(**resources))
-        return RayWorkers.of_cluster()
-
-    assert of(CPU=8.0) == RayWorkers(workers=7)
-    assert of(CPU=1.0) == RayWorkers(workers=1)
-    assert of(CPU=64.0, GPU=4.0) == RayWorkers(workers=4, gpus=True)
-    assert of() == RayWorkers()
-    of(CPU=2.0)
-    with (
-        pytest.raises(ValueError, match="3 workers need a CPU each, but the Ray cluster has 2"),
-        RayWorkers(workers=3).connected(),
-    ):
-        pass
 
 
 STORY = dedent(
@@ -170,19 +125,6 @@ STORY = dedent(
         )
     """
 )
-
-
-def test_the_program_keeps_its_handler_of_signals() -> None:
-    def own(*_: object) -> None:
-        pass
-
-    before = signal.signal(signal.SIGTERM, own)
-    try:
-        with _own_handler():
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        assert signal.getsignal(signal.SIGTERM) is own
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.slow

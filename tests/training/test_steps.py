@@ -9,12 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tailwise.training import steps
 from tailwise.training.batches import Batch
-from tailwise.training.config import TrainConfig
 from tailwise.training.loop import fit
 from tailwise.training.optimizer import Optimizer
-from tailwise.training.steps import GraphedStep, TrainingStep, fast_kernels
+from tailwise.training.steps import GraphedStep, TrainingStep
 from tests.training.small_models import (
     VALID,
     X,
@@ -98,73 +96,7 @@ def test_a_shared_step_is_that_of_all_rows_on_all_ranks(request: pytest.FixtureR
     assert differ(steps_of[0], weights(shared_step().model))
 
 
-def test_faster_kernels_are_chosen_on_a_gpu_and_taken_back() -> None:
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
-    for device, inside in ((CPU, before), (CUDA, ("high", True))):
-        with fast_kernels(TrainConfig(precision="bf16", graphs=True), device):
-            assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark) == inside
-        assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark) == before
-
-
 # -- graphs: the bookkeeping with a stand-in for CUDA, the numbers on a GPU ------------------------
-
-
-class FakeGraph:
-    """Runs the recorded function again on replay, as a CUDA graph does with its kernels."""
-
-    def __init__(self) -> None:
-        self.replays = 0
-
-    def replay(self) -> None:
-        self.replays += 1
-
-
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Replace torch's graphs and streams; return what was recorded."""
-    made: list[dict[str, Any]] = []
-
-    class Stream:
-        def __init__(self, device: Any = None) -> None: ...
-        def wait_stream(self, other: Any) -> None: ...
-
-    class Inside:
-        def __init__(self, graph: FakeGraph | None = None, **options: Any) -> None:
-            if isinstance(graph, FakeGraph):
-                made.append({"graph": graph, **options})
-
-        def __enter__(self) -> None: ...
-        def __exit__(self, *error: object) -> None: ...
-
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
-    monkeypatch.setattr(torch.cuda, "stream", Inside)
-    monkeypatch.setattr(torch.cuda, "graph", Inside)
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
-    return made
-
-
-def test_each_shape_is_recorded_once_after_some_steps(recorded: list[dict[str, Any]]) -> None:
-    graphed = step_of(kind=GraphedStep)
-    assert isinstance(graphed, GraphedStep)
-    for _ in range(steps.WARM):
-        graphed(alone(batch()))
-    assert not recorded
-    static = None
-    for start in (0, 30, 60):
-        graphed(alone(batch(start)))
-        (only,) = graphed.graphs.values()
-        assert static is None or only.batch.x is static
-        static = only.batch.x
-        assert torch.equal(static, X[start : start + 30]) and static is not X
-    assert len(recorded) == 1 and recorded[0]["graph"].replays == 3 and recorded[0]["pool"] == "pool"
-    for _ in range(steps.WARM + 1):
-        graphed(alone(batch(size=29)))
-    assert len(recorded) == 2
-    graphed.forget()
-    graphed(alone(batch()))
-    assert len(recorded) == 2 and not graphed.graphs
 
 
 @pytest.mark.gpu

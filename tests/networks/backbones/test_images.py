@@ -33,12 +33,6 @@ def test_bytes_become_normalised_floats_with_channels_last() -> None:
     assert torch.equal(Pixels()(floats), floats)
 
 
-def test_arrays_that_are_not_pictures_are_refused() -> None:
-    for wrong in (torch.zeros(2, 8, 8, 1, dtype=torch.uint8), torch.zeros(8, 8, 3), torch.zeros(2, 8, 8, 3)):
-        with pytest.raises(ValueError, match=r"bytes of shape \(N, height, width, 3\)"):
-            Pixels()(wrong)
-
-
 def test_features_are_those_of_torchvisions_network(torchvision: ModuleType, tmp_path: Path) -> None:
     original = torchvision.models.resnet18(weights=None).eval()
     torch.save(original.state_dict(), tmp_path / "weights.pth")

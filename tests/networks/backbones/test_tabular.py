@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import math
 from typing import Any
 
@@ -21,7 +20,6 @@ from tailwise.networks.backbones import (
     RealMLP,
     ResidualMLP,
     TableDecoder,
-    TabM,
     make_backbone,
     quantile_edges,
 )
@@ -73,22 +71,6 @@ def test_a_row_does_not_depend_on_the_others(name: str) -> None:
     torch.testing.assert_close(torch.cat([net(row) for row in x.split(1)]), together, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(net(x.flip(0)).flip(0), together, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(net(x.reshape(8, 5, 5)).flatten(0, 1), together, rtol=1e-5, atol=1e-6)
-
-
-@each_backbone
-def test_state_makes_the_same_network(name: str) -> None:
-    torch.manual_seed(0)
-    x = table()
-    first = make_backbone(name, 5, rows=x).eval()
-    options: dict[str, Any] = {}
-    if name.endswith("-ple"):  # what an artifact keeps of the training rows
-        options = {"edges": first.get_submodule("embedding").edges}
-    second = make_backbone(name, 5, **options).eval()
-    buffer = io.BytesIO()
-    torch.save(first.state_dict(), buffer)
-    buffer.seek(0)
-    second.load_state_dict(torch.load(buffer, weights_only=True))
-    assert torch.equal(first(x), second(x))
 
 
 @each_backbone
@@ -144,23 +126,6 @@ def test_residual_by_hand() -> None:
     np.testing.assert_allclose(net(x).detach(), np.maximum(norm("last.0", h), 0), rtol=1e-10)
 
 
-def test_tabm_by_hand() -> None:
-    """Each member is a plain network whose weights are W_ij s_i r_j."""
-    torch.manual_seed(0)
-    net = TabM(4, hidden=(6, 3), members=5, dropout=0.5).double().eval()
-    for parameter in (*net.scale_in, *net.scale_out, *net.bias):
-        nn.init.normal_(parameter)
-    x = torch.randn(7, 4, dtype=torch.float64)
-    found = net(x).detach().numpy()
-    for k in range(5):
-        h = x.numpy()
-        for layer in range(2):
-            r, s, b = (p[layer][k].detach().numpy() for p in (net.scale_in, net.scale_out, net.bias))
-            weight = net.shared[layer].weight.detach().numpy() * s[:, None] * r[None, :]
-            h = np.maximum(h @ weight.T + b, 0)
-        np.testing.assert_allclose(found[:, k], h, rtol=1e-10)
-
-
 def test_realmlp_by_hand() -> None:
     torch.manual_seed(0)
     rows = np.random.default_rng(0).normal(2, 5, size=(50, 3))
@@ -184,16 +149,6 @@ def test_realmlp_by_hand() -> None:
             a = weight @ np.array(h) + bias
             h = a + bend * (a * np.tanh(np.log1p(np.exp(a))) - a)
         np.testing.assert_allclose(net(torch.from_numpy(row[None]))[0].detach(), h, rtol=1e-5)
-
-
-def test_piecewise_refuses_what_does_not_fit() -> None:
-    for marks in ([0.0], [0.0, 0.0], [1.0, 0.0], [0.0, math.nan]):
-        with pytest.raises(ValueError, match="edges of column 1 must be two or more increasing numbers"):
-            PiecewiseLinearEncoding([[0.0, 1.0], marks])
-    with pytest.raises(ValueError, match="inputs have 3 columns, but there are edges for 1"):
-        PiecewiseLinearEncoding([[0.0, 1.0]])(torch.zeros(2, 3))
-    with pytest.raises(ValueError, match=r"rows must have shape \(N, F\), got \(3,\)"):
-        quantile_edges([1.0, 2.0, 3.0])
 
 
 def test_edges_of_training_rows() -> None:
