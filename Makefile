@@ -81,6 +81,7 @@ bench: $(VENV)/.installed-dev  ## compare the methods (research/results/), measu
 docs: $(VENV)/.installed-dev  ## check the documentation, and build its site into site/
 	$(BIN)/python docs/check_figures.py
 	$(BIN)/python -m pytest -q tests/docs -m "not slow"
+	$(BIN)/python -m pytest -q research/tests/test_pages.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 tutorials: $(VENV)/.installed-dev  ## run the tutorials and write their notebooks

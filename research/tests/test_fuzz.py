@@ -26,7 +26,10 @@ def fuzz() -> Any:
     return module
 
 
-@pytest.mark.parametrize("name", ["plain", "text", "catboost", "lightgbm", "linear"])
+@pytest.mark.parametrize(
+    "name",
+    ["plain", *(pytest.param(n, marks=pytest.mark.slow) for n in ("text", "catboost", "lightgbm", "linear"))],
+)
 def test_attacks_are_refused_and_mutations_load_or_are_refused(fuzz: Any, name: str, tmp_path: Path) -> None:
     source, path, wrong = fuzz.sound(name, tmp_path), tmp_path / "m.tailwise", {}
 

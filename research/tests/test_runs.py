@@ -70,6 +70,7 @@ def test_runs_that_do_not_compare_need_another_file(untuned: Suite, offset: Offs
         ran(untuned, [offset.contender()], tmp_path, data=["three"])
 
 
+@pytest.mark.slow
 def test_methods_run_in_processes_with_equal_results(untuned: Suite, tmp_path: Path) -> None:
     contenders = choose_contenders(["vir[weights.power=0.25]", "vir[dial]"])
     one, two = ({}, {"workers": 2})

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from research.studies import coverage_simulation
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_intervals_hold_where_the_truth_is_known() -> None:

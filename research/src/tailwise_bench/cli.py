@@ -1,4 +1,4 @@
-"""The command `tailwise-bench`: run a suite, write pages, choose defaults.
+"""The command `tailwise-bench`: run a suite, and write its page.
 
 Exit codes: 0 when everything is done, 1 when a run failed or the input is wrong, 3 when the time is up first.
 """
@@ -12,17 +12,16 @@ from typing import Annotated
 
 import typer
 
-from tailwise.methods import available_methods, load_plugin
+from tailwise.methods import load_plugin
 from tailwise_bench.choose import choose_contenders, split_methods
 from tailwise_bench.contenders import Contender
-from tailwise_bench.defaults import choose_defaults
 from tailwise_bench.estimators import choose_estimators
-from tailwise_bench.pages import write_defaults, write_page
+from tailwise_bench.pages import write_page
 from tailwise_bench.runs import run_suite, take_times
 from tailwise_bench.suites import BUNDLED, Suite, get_suite
 
 app = typer.Typer(no_args_is_help=True, context_settings={"max_content_width": 100})
-RESULTS, WORK, DEFAULTS = Path("research/results"), Path(".tailwise-bench"), "defaults"
+RESULTS, WORK = Path("research/results"), Path(".tailwise-bench")
 TIME_IS_UP = 3
 
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help=f"{', '.join(BUNDLED)}, or a TOML file.")]
@@ -136,35 +135,9 @@ def run(
 
 
 @app.command()
-def page(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A suite, or `defaults`.")], out: Out = RESULTS
-) -> None:
+def page(suite: SuiteName, out: Out = RESULTS) -> None:
     """Write the page of stored lines; trains nothing and needs no data."""
-    if suite == DEFAULTS:
-        say(f"wrote {write_defaults(out / 'defaults.jsonl', out / 'defaults.md')}")
-        return
     _write(get_suite(suite), out)
-
-
-@app.command()
-def defaults(
-    methods: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Comma-separated names; all by default.")
-    ] = None,
-    suite: Annotated[str, typer.Option(help="Development data.")] = "development",
-    out: Out = RESULTS,
-    work: Work = WORK,
-    workers: Workers = 1,
-    epochs: Epochs = None,
-    trials: Trials = None,
-    plugin: Plugin = None,
-) -> None:
-    """Search the defaults of methods on development data, and write the page about the choice."""
-    chosen = _suite(suite, epochs, trials, plugin)
-    names = available_methods() if methods is None else split_methods(methods)
-    lines = out / "defaults.jsonl"
-    choose_defaults(chosen, names, out=lines, work=work, workers=workers, report=say)
-    say(f"wrote {write_defaults(lines, lines.with_suffix('.md'))}")
 
 
 def main() -> None:

@@ -22,17 +22,14 @@ from tailwise.report.results import (
     read_results,
 )
 from tailwise.writing import write_atomically
-from tailwise_bench import defaults
 from tailwise_bench.estimators import BEST, FORMS, all_estimators
 from tailwise_bench.own_splits import pairs_page, regions_page
 from tailwise_bench.pivot import (
     Column,
-    as_markdown,
     mean_column,
     nanmean,
     number,
     p_value,
-    percent,
     pivot,
     plain_column,
     spread_column,
@@ -44,8 +41,8 @@ from tailwise_bench.statistics import (
     Effect,
     Results,
     changes,
-    compare,
     effect,
+    p_values,
     planned,
 )
 from tailwise_bench.suites import Suite
@@ -324,7 +321,7 @@ def ablations_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]
         if len(names) < 2:
             continue
         part = Results(r for r in results.records if r["method"] in names)
-        tested = {c.method: c.adjusted for c in compare(part, TESTED, whole, over="seeds")}
+        tested = p_values(part, TESTED, whole)
 
         def by_seed(method: str, figure: Figure, part: Results = part) -> str:
             values = part.relative_by_seed(figure, method, whole)
@@ -568,52 +565,6 @@ def write_page(suite: Suite, lines: Path, out: Path, times: Path | None = None) 
         **KINDS[suite.page](suite, results, by_run),
     }
     return _write(f"{'regions' if suite.page in ('faces', 'depth') else suite.page}.md", fields, out)
-
-
-def write_defaults(lines: Path, out: Path) -> Path:
-    """Write the page about the choice of defaults."""
-    records = read_records(lines)
-    first_lines: dict[str, Record] = {}
-    for record in records:
-        first_lines.setdefault(record["method"], record)
-    if "vanilla" not in first_lines:
-        raise ValueError(f"{lines} has no line of vanilla to compare with: run it first")
-    data, base = list(records[0]["scores"]), first_lines["vanilla"]["scores"]
-    rows = []
-    for d in defaults.decisions(records):
-        changed = {k: v for k, v in d.best.items() if v != d.default[k]}
-        beside = [defaults.log_ratio(first_lines[d.method]["scores"][name], base[name]) for name in data]
-        rows.append(
-            [
-                get_method(d.method).title,
-                percent(*defaults.mean_and_error(beside)),
-                str(d.trials),
-                percent(d.found) if changed else "-",
-                percent(d.change, d.error),
-                "adopted" if d.adopted else "kept" if defaults.own_space(d.method) else "fixed",
-                ", ".join(f"{k} {d.default[k]} -> {v}" for k, v in changed.items()) or "-",
-            ]
-        )
-    head = [
-        "method",
-        "default against Vanilla",
-        "trials",
-        "best against default: search",
-        "check",
-        "decision",
-    ]
-    caption = "Change of the score in percent ± standard error over data sets; below 0 is better"
-    titled = [{**r, "title": get_method(r["method"]).title, "data": "", "digest": ""} for r in records]
-    fields = {
-        "first": records[0],
-        "data": data,
-        "seeds": sorted({r["seed"] for r in records}),
-        "least": defaults.LEAST,
-        "presets": defaults.PRESETS,
-        "origin": origin(Results(titled)),
-        "table": as_markdown(caption, [*head, "what the best changes"], rows),
-    }
-    return _write("defaults.md", fields, out)
 
 
 def _write(template: str, fields: Mapping[str, Any], out: Path) -> Path:

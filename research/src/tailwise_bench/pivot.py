@@ -78,13 +78,6 @@ def p_value(p: float) -> str:
     return "-" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def percent(change: float, error: float = math.nan) -> str:
-    """Format the logarithm of a ratio as a change in percent, with its error; ``-`` for NaN."""
-    if math.isnan(change):
-        return "-"
-    return f"{100 * math.expm1(change):+.1f}" + ("" if math.isnan(error) else f" ± {100 * error:.1f}")
-
-
 def fixed(value: float, form: str = ".3f") -> str:
     """Format with a fixed number of decimals; ``-`` for NaN."""
     return "-" if math.isnan(value) else f"{value:{form}}"

@@ -1,7 +1,6 @@
-"""Options of registered methods to search, with the value in a method's parts tried first.
+"""Options of registered methods to tune on every data set, with the value in a method's parts tried first.
 
-`SEARCH` lists the options to tune on every data set. `EXPLORE` lists further options whose defaults were
-chosen on development data. A method without an entry has nothing to search.
+A method without an entry has nothing to search.
 """
 
 from __future__ import annotations
@@ -37,16 +36,8 @@ Space = Mapping[str, tuple[Any, ...] | Range]
 _POWER: Space = {"weights.power": Range(0.0, 1.0, log=False)}
 _WEIGHTS: Space = {**_POWER, "weights.clip": (None, (1.0, 1e9), (20.0, 1e9))}
 """Every method that is weighted by the density of labels searches these, so that none has an advantage."""
-_DENSITY: Space = {"weights.bandwidth": Range(0.5, 4.0), "weights.radius": (2, 5)}
-_SMOOTHER: Space = {
-    "smoothing.bandwidth": Range(0.5, 4.0),
-    "smoothing.radius": (2, 5),
-    "smoothing.momentum": (0.9, 0.5, 0.99),
-    "smoothing.clip": ((0.1, 10.0), (0.5, 2.0)),
-}
 _EVIDENCE: Space = {"evidence.weight": Range(1e-4, 1.0)}
 _PREDICTOR: Space = {"evidence.weight": Range(1e-3, 10.0)}
-_BELIEF: Space = {"head.sharpness": (1.0, 0.1)}
 _LATENT: Space = {"kl.weight": Range(1e-5, 1.0)}
 _NOISE = Range(0.03, 3.0)
 _SCALE: Space = {"perturbation.scale": Range(0.01, 0.5)}
@@ -55,9 +46,6 @@ _RANKSIM: Space = {"ranksim.weight": Range(3e-4, 1000.0)}
 _RNC: Space = {"rnc.temperature": Range(0.1, 10.0)}
 _RHO: Space = {"sharpness.rho": Range(0.01, 1.0)}
 _EXPERTS: Space = {"experts.bandwidth": Range(0.5, 4.0), "experts.clip": (None, (1.0, 1e9), (20.0, 1e9))}
-_PRIORS = ((0.0, 0.1, 1.5, 0.01), (0.0, 1.0, 1.5, 1.0), (0.0, 0.1, 1.5, 0.1), (0.0, 1.0, 2.5, 0.1))
-_PRIOR: Space = {"head.prior": _PRIORS, **_BELIEF}
-_REWEIGHT: Space = {"weights.on": ("count", "loss", "both")}
 
 SEARCH: dict[str, Space] = {
     "inv": _WEIGHTS,
@@ -103,34 +91,12 @@ SEARCH: dict[str, Space] = {
     "vir-paper": {**_POWER, **_PREDICTOR},
     "vir-reference": {**_POWER, **_PREDICTOR},
 }
-EXPLORE: dict[str, Space] = {
-    "lds": _DENSITY,
-    "fds": _SMOOTHER,
-    "lds-fds": {**_DENSITY, **_SMOOTHER},
-    "der": _BELIEF,
-    "lds-fds-der": {**_DENSITY, **_SMOOTHER, **_BELIEF},
-    "rrt": {"schedule.start": (0.5, 0.3, 0.7)},
-    "balanced-nll": {"balanced-nll.floor": (0.01, 0.03, 0.1)},
-    "vir-encoder": _SMOOTHER,
-    "vir-predictor": {**_REWEIGHT, **_PRIOR},
-    "vir-dial": _PRIOR,
-    "lds-vir-encoder": {**_LATENT, **_SMOOTHER},
-    "lds-vir-predictor": _PRIOR,
-    "vir": {
-        **_REWEIGHT,
-        **_PRIOR,
-        **_LATENT,
-        **_SMOOTHER,
-        "inference": ("self", "plain", "marginal"),
-    },
-}
 
 
-def search_space(method: str, *, explore: bool = False) -> Space:
+def search_space(method: str) -> Space:
     """Return what to search for a registered method, with its own values as defaults."""
-    space = {**SEARCH.get(method, {}), **(EXPLORE.get(method, {}) if explore else {})}
     options, whole = get_method(method).parts.as_options(), dict[str, tuple[Any, ...] | Range]()
-    for name, of in space.items():
+    for name, of in SEARCH.get(method, {}).items():
         if name not in options:
             raise ValueError(f"cannot search {name!r}: the parts of {method!r} have no such option")
         value = options[name]

@@ -120,28 +120,6 @@ class Results(RunResults):
 Over = Literal["data", "seeds"]
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A contender compared with the reference over data sets or over seeds."""
-
-    method: str
-    units: int
-    better: int
-    """Number of units in which the contender is better."""
-    change: float
-    """Mean change against the reference; positive if the contender is worse."""
-    error: float
-    """Standard error of `change` over the units; NaN for a single unit."""
-    p: float
-    adjusted: float
-
-    def verdict(self, level: float = 0.05) -> str:
-        """Return ``better`` or ``worse`` (than the reference), or ``open`` if the test does not decide."""
-        if not self.adjusted < level or self.change == 0:
-            return "open"
-        return "better" if self.change < 0 else "worse"
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values for m comparisons (Holm, 1979): the k-th smallest is multiplied by m - k + 1.
 
@@ -179,51 +157,30 @@ def changes(results: Results, figure: Figure, method: str, reference: str, over:
     return np.array([np.mean([by_seed[seed] for by_seed in found.values()]) for seed in sorted(seeds)])
 
 
-def compare(
-    results: Results, figure: Figure, reference: str = "vir", *, over: Over = "data"
-) -> list[Comparison]:
-    """Test every other contender against the reference: paired t-tests with Holm's correction.
+def p_values(results: Results, figure: Figure, reference: str) -> dict[str, float]:
+    """Return the p-value of every other contender against the reference: paired t-tests over seeds, by Holm.
 
-    Runs of one data set with different seeds are not independent: they share rare test rows, many training
-    rows and the tuned configuration, and how strongly they correlate is unknown. (The correction of Nadeau
-    and Bengio, 2003, assumes that test rows are drawn anew, which those of rare bins are not.) So there are
-    two tests, each on means over the other unit:
-
-    - over data sets: what to expect of other data sets like these. It assumes that data sets are independent
-      and that their changes are about normal. It assumes nothing about seeds.
-    - over seeds: whether other seeds would show the same on these data sets, with the same pool of test rows
-      and the same configurations. It assumes that, given these, seeds are independent and their changes are
-      about normal.
+    Runs of one data set with different seeds share rare test rows, many training rows and the tuned
+    configuration, so each seed counts once, with its mean over data sets. The tests say whether other seeds
+    would show the same on these data sets; they assume that the changes by seed are about normal.
     """
-    found: list[tuple[str, np.ndarray, float, float]] = []
-    for method in results.methods:
-        if method != reference:
-            by_unit = changes(results, figure, method, reference, over)
-            found.append((method, by_unit, *_t_test(by_unit)))
-    adjusted = holm([p for *_, p in found])
-    return [
-        Comparison(
-            method=method,
-            units=int(d.size),
-            better=int((d < 0).sum()),
-            change=float(d.mean()) if d.size else math.nan,
-            error=error,
-            p=p,
-            adjusted=q,
-        )
-        for (method, d, error, p), q in zip(found, adjusted, strict=True)
-    ]
+    found = {
+        method: _p_value(changes(results, figure, method, reference, "seeds"))
+        for method in results.methods
+        if method != reference
+    }
+    return dict(zip(found, holm(list(found.values())), strict=True))
 
 
-def _t_test(values: np.ndarray) -> tuple[float, float]:
-    """Return the standard error of the mean and the two-sided p-value of a mean of 0. (U,)"""
+def _p_value(values: np.ndarray) -> float:
+    """Return the two-sided p-value of a mean of 0. (U,)"""
     if values.size < 2:
-        return math.nan, math.nan
+        return math.nan
     mean, error = float(values.mean()), float(values.std(ddof=1) / math.sqrt(values.size))
     if mean == 0 or error == 0:
-        return error, 0.0 if mean else 1.0
+        return 0.0 if mean else 1.0
     # Like `ttest_1samp`, whose checks take most of the time of a page with a thousand tests.
-    return error, float(2 * stats.t.sf(abs(mean) / error, values.size - 1))
+    return float(2 * stats.t.sf(abs(mean) / error, values.size - 1))
 
 
 # -- effects and planned comparisons -------------------------------------------------------------
