@@ -19,7 +19,7 @@ ALL = ("many", "medium", "few")
 ROWS = 3000
 
 
-# -- twelve kinds of tables ------------------------------------------------------------------------
+# -- thirteen kinds of tables ----------------------------------------------------------------------
 # Each has labels of a known law; predictions and intervals follow from that law, or from one that is wrong
 # in a known way. Half of the rows give the constant, the other half are the test rows.
 
@@ -104,6 +104,14 @@ def noise(rng: Any) -> Lineup:
     return lined_up(*(maker(y, train)(mean, 1.7) for mean in (guess, -guess)), train=train)
 
 
+def uneven(rng: Any) -> Lineup:
+    """Labels around one value, whose spread alone depends on a column: our intervals know it."""
+    std = np.where(rng.random(2 * ROWS) < 0.5, 0.2, 2.0)
+    train, y, std = halves(std * rng.normal(size=2 * ROWS), std)
+    model, mean = maker(y, train), 0 * y + np.median(train)
+    return lined_up(model(mean, 1.7 * std), model(mean, 3.4), train=train)
+
+
 def outliers(rng: Any) -> Lineup:
     """One value, and a few outliers anywhere: the constant is right for all others."""
     rare = rng.random(2 * ROWS) < 0.03
@@ -138,8 +146,9 @@ KINDS: dict[Callable[[Any], Lineup], tuple[str, str, str, str]] = {
     delays: ("judged", "mixed", "theirs", "no gain"),
     votes: ("judged", "bad", "theirs", "constant"),
     claims: ("judged", "mixed", "depends", "open"),
-    noise: ("nothing learned", "bad", "none", "none"),
-    outliers: ("nothing learned", "bad", "none", "none"),
+    noise: ("nothing learned", "bad", "none", "no gain"),
+    uneven: ("nothing learned", "mixed", "none", "ours"),
+    outliers: ("nothing learned", "bad", "none", "constant"),
     leak: ("judged", "good", "ours", "ours"),
     tiny: ("few rows", "unknown", "none", "none"),
     duplicated: ("judged", "mixed", "theirs", "open"),
@@ -153,7 +162,8 @@ def test_the_truth_about_a_kind_of_table(make: Callable[[Any], Lineup]) -> None:
     found = verdict.kind, verdict.status, verdict.points.choice, verdict.choice.kind
     assert found == KINDS[make], verdict.text
     assert verdict.dial == (make is claims)
-    assert ("a constant interval is better here" in verdict.headline) == (make is votes)
+    assert ("a constant interval is better here" in verdict.headline) == (make in (votes, outliers))
+    assert ("For intervals, use those of VIR" in verdict.advice) == (verdict.choice.kind == "ours")
     assert ("At emphasis 0" in verdict.advice) == (make is claims)
 
 
@@ -257,6 +267,8 @@ def test_the_tail_is_what_can_be_judged() -> None:
     few, widened = tail_of(Table.of(100, 30, 40).model()), tail_of(Table.of(100, 30, 5).model())
     assert few is not None and few.n == 40
     assert widened is not None and widened.n == 35 and widened.name == "rarer labels"
+    medium = tail_of(Table.of(100, 30, 0).model())
+    assert medium is not None and medium.name == "less common labels"
     assert tail_of(Table.of(100, 2, 2).model()) is None
     table = Table.of(0, 90, 9)  # a table without common labels has a tail by density
     tail = tail_of(table.model())

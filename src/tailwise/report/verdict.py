@@ -29,7 +29,7 @@ from tailwise.report.contrasts import (
 )
 from tailwise.report.formatting import level
 from tailwise.report.scores import Floats, Scores
-from tailwise.report.wording import say, sentences
+from tailwise.report.wording import REGION_WORDS, say, sentences
 
 MIN_TEST_ROWS = 20
 """With fewer test rows nothing is judged."""
@@ -77,7 +77,7 @@ def tail_of(scores: Scores) -> Tail | None:
         return Tail(few, f"where a label bin has fewer than {scores.few} training rows", "rare labels")
     if rarer.sum() >= MIN_TAIL_ROWS and not rarer.all():
         where = f"where a label bin has at most {scores.many} training rows"
-        return Tail(rarer, where, "rarer labels")
+        return Tail(rarer, where, "rarer labels" if few.any() else REGION_WORDS["medium"])
     if rarer.all() and (least := rarest_rows(scores)).sum() >= MIN_TAIL_ROWS:
         return Tail(least, f"the {level(RARE_SHARE)} with the lowest density in training", "rare labels")
     return None
@@ -210,11 +210,16 @@ class Verdict:
 
     @cached_property
     def status(self) -> Status:
-        """Good if intervals hold and beat a constant one, and no baseline is better at anything."""
-        if self.kind != "judged":
-            return "bad" if self.kind == "nothing learned" else "unknown"
+        """Good if intervals hold and beat a constant one, and no baseline is better at anything.
+
+        Bad if they fail or a constant one is better, or if neither amounts nor intervals tell anything.
+        """
+        if self.kind in ("few rows", "no tail"):
+            return "unknown"
         if self.coverage.soundness == "under" or self.choice.kind == "constant":
             return "bad"
+        if self.kind == "nothing learned":  # about amounts; intervals can still tell rows apart
+            return "mixed" if self.choice.kind == "ours" else "bad"
         able = self.points.choice == "ours" and self.choice.kind in ("ours", "open")
         return "good" if able and self.coverage.soundness != "undecided" else "mixed"
 
@@ -266,10 +271,10 @@ def _judge(lineup: Lineup) -> Verdict:
     if scores.y.size < MIN_TEST_ROWS:
         return Verdict("few rows", lineup, tail)
     constant, standings = _unbeaten(lineup), standings_of(lineup, MIN_TAIL_ROWS)
-    verdict = Verdict("judged", lineup, tail, standings, constant)
+    choice = _choice(standings, lineup.constant)
+    verdict = Verdict("judged", lineup, tail, standings, constant, choice=choice)
     if constant is not None and not _learned_squares(lineup):
         return replace(verdict, kind="nothing learned", ranked=_ranked(lineup))
-    verdict = replace(verdict, choice=_choice(standings, lineup.constant))
     if tail is None and _has_tail(scores):
         return replace(verdict, kind="no tail")
     return replace(verdict, points=_points(scores.title, standings[: len(lineup.rivals)]))
