@@ -234,10 +234,9 @@ def test_bsam_step_by_hand() -> None:
     model = build_model("bsam", nn.Linear(4, 3), 3, bins, sharpness={"rho": 0.3})
     twin = build_model("bsam", nn.Linear(4, 3), 3, bins)
     twin.load_state_dict(model.state_dict())
-    config = TrainConfig(optimizer="adam", lr=0.1, weight_decay=0.0, clip_norm=None, accelerator="cpu")
+    config = TrainConfig(optimizer="sgd", lr=0.1, weight_decay=0.0, clip_norm=None, accelerator="cpu")
     cpu = torch.device("cpu")
     step = TrainingStep(model, Optimizer(model, config, cpu), config, cpu)
-    step.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def objective() -> Tensor:
         w = torch.as_tensor(label_weights(bins, kernel=None), dtype=torch.float32)[bins.index(y)]
@@ -272,6 +271,3 @@ def test_shards_perturb_by_the_gradient_of_all_of_them() -> None:
         models.append(model)
     for ours, theirs in zip(*(model.parameters() for model in models), strict=True):
         torch.testing.assert_close(ours, theirs)
-
-
-# -- the group -------------------------------------------------------------------------------------
