@@ -17,6 +17,7 @@ from tailwise.networks.losses import FeatureDecoder, Loss, weighted_mean
 from tailwise.networks.parts import Method
 from tailwise.networks.ranks import rank_and_ranks
 from tailwise.networks.schedules import Retrain, SharpnessAware
+from tailwise.networks.smoothing import recomputing
 from tailwise.networks.tail import Tail
 
 
@@ -126,7 +127,7 @@ class Network(nn.Module):
             and not any(cast("Loss", loss).of_latents for loss in losses)
         ):
             raise ValueError("the schedule 'pretrain' needs a loss of latents to start with, such as 'rnc'")
-        self._rows_seen = 0
+        self._rows_seen = torch.zeros((), dtype=torch.int64)  # a compiled loss would be specialised to an int
         self._retraining = False
         self._bracketed = False  # whether the loop calls `begin_epoch`, and so `end_epoch` as well
 
@@ -231,7 +232,9 @@ class Network(nn.Module):
 
     def _count(self, rows: int) -> None:
         """End the epoch before a batch, if all training rows were seen and the loop does not say so."""
-        if not self._bracketed and self._rows_seen >= self.bins.counts.sum() > 0:
+        if self._bracketed or recomputing():
+            return
+        if self._rows_seen >= self.bins.counts.sum() > 0:
             self.end_epoch()
         self._rows_seen += rows * rank_and_ranks()[1]
 
@@ -263,7 +266,8 @@ class Network(nn.Module):
             tail.smoother.commit()  # without rows it changes nothing
             for loss in cast("list[Loss]", list(tail.losses.values())):
                 loss.end_epoch()
-        self._rows_seen, self._bracketed = 0, False
+        self._rows_seen.zero_()
+        self._bracketed = False
 
     def score(self, metric: Metric, prediction: Distribution, y: Tensor) -> float:
         """Return a validation metric of predictions, in label units; of maps, over pixels with a label.
@@ -312,12 +316,13 @@ class Network(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """Return the rows seen in this epoch and the stage."""
-        return torch.tensor([self._rows_seen, self._retraining])
+        return torch.tensor([int(self._rows_seen), self._retraining])
 
     def set_extra_state(self, state: Tensor) -> None:
         """Continue an epoch from a saved state."""
         rows_seen, retraining = state.tolist()
-        self._rows_seen, self._retraining, self._bracketed = int(rows_seen), bool(retraining), False
+        self._rows_seen.fill_(rows_seen)
+        self._retraining, self._bracketed = bool(retraining), False
 
 
 def targets_beside(predictions: Sequence[Distribution]) -> Distribution:

@@ -212,6 +212,11 @@ def recolor(
     return mean, torch.where(still, z_var, var)
 
 
+def recomputing() -> bool:
+    """Whether a backward pass runs this part of a forward pass again, for activation checkpointing."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+
+
 class NoSmoothing(nn.Module):
     """Latents as they are."""
 
@@ -327,6 +332,8 @@ class LatentSmoother(nn.Module):
 
         z_mean, z_var: (N K, D), index, labelled: (N K,)
         """
+        if recomputing():
+            return
         wide = (-1, self.members * self.dim)
         z_mean = z_mean.reshape(wide)
         if not self._anchored:

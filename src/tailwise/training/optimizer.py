@@ -47,8 +47,8 @@ class Optimizer:
             if p.grad is not None:
                 alike.setdefault((number in self.state, p.dtype, p.device), []).append(number)
         for (started, *_), numbers in alike.items():
-            parameters = [self.parameters[number] for number in numbers]
-            grads = [p.grad for p in parameters]
+            parameters: list[Tensor] = [self.parameters[number] for number in numbers]
+            grads: Any = [p.grad for p in parameters]
             if not started:
                 self.state.update((number, self._start(self.parameters[number])) for number in numbers)
             first, *moments = map(list, zip(*(self.state[number] for number in numbers), strict=True))
@@ -59,7 +59,7 @@ class Optimizer:
                 torch._fused_sgd_(parameters, grads, first, **options, is_first_step=not started)
                 continue
             torch._foreach_add_(first, 1)
-            fused = torch._fused_adam_ if self.kind == "adam" else torch._fused_adamw_
+            fused: Any = torch._fused_adam_ if self.kind == "adam" else torch._fused_adamw_
             fused(parameters, grads, *moments, [], first, **options, **_ADAM)
             if failed is not None:
                 torch._foreach_sub_(first, [options["found_inf"]] * len(first))
