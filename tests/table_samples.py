@@ -12,14 +12,14 @@ Array = NDArray[np.float64]
 
 
 def two_runs(normal: int, rare: int, columns: int = 3, seed: int = 0) -> tuple[Array, Array]:
-    """Rows with labels from 0 to 10 and rows with labels from 20 to 30, in random order."""
+    """Rows with label 0 and, at most a quarter, rows with labels from 20 to 24, all rare, in random order."""
     rng = np.random.default_rng(seed)
-    y = rng.permutation(np.concatenate([rng.uniform(0, 10, normal), rng.uniform(20, 30, rare)]))
+    y = rng.permutation(np.concatenate([np.zeros(normal), rng.uniform(20, 24, rare)]))
     return rng.normal(size=(y.size, columns)) * 10.0 ** np.arange(columns), y
 
 
 def mixed(rows: int, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
-    """A table of numbers, counts, text, categories and flags, the rarest labels above 15."""
+    """A table of numbers, counts, text, categories and flags; labels are 0 or, if rare, 20 to 24."""
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
@@ -32,7 +32,7 @@ def mixed(rows: int, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
         },
         index=rng.permutation(rows) + 1000,
     )
-    y = np.where(rng.random(rows) < 0.15, rng.uniform(20, 30, rows), rng.uniform(0, 10, rows))
+    y = np.where(rng.random(rows) < 0.15, rng.uniform(20, 24, rows), 0.0)
     return frame, pd.Series(y, index=frame.index, name="target")
 
 

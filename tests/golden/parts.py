@@ -319,7 +319,7 @@ def resampled(function: Any, folder: Path) -> dict[str, Any]:
         y[X[["size", "place"]].notna().all(axis=1)],
         seed=0,
     )
-    matrix, more = function(*tables.numbers(120), seed=1, k=3, over="extreme", threshold=0.7)
+    matrix, more = function(*tables.numbers(120), seed=1)
     return {"table": table, "labels": labels, "matrix": matrix, "matrix-labels": more}
 
 

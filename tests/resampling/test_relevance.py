@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.interpolate import CubicHermiteSpline
 
-from tailwise.resampling.relevance import RelevanceFunction, relevance_of
+from tailwise.resampling.relevance import RelevanceFunction
 from tests.label_samples import law
 
 
 def test_relevance_at_points_derived_by_hand() -> None:
     # 3 t^2 - 2 t^3 at a quarter, a half, three quarters: 10/64, 1/2, 54/64.
-    relevance = RelevanceFunction([(-4, 1), (0, 0), (8, 1)])
+    relevance = RelevanceFunction(np.array([[-4, 1], [0, 0], [8, 1]]))
     y = [-99, -4, -3, -2, -1, 0, 2, 4, 6, 8, 99]
     expected = [1, 1, 54 / 64, 0.5, 10 / 64, 0, 10 / 64, 0.5, 54 / 64, 1, 1]
     np.testing.assert_allclose(relevance(y), expected, atol=1e-15)
@@ -79,46 +78,9 @@ def test_the_cubic_is_that_of_scipy() -> None:
 )
 def test_relevance_is_monotone_between_control_points(labels: list[float], rest: list[float]) -> None:
     points = list(zip(sorted(labels), rest, strict=False))
-    relevance = RelevanceFunction(points)
+    relevance = RelevanceFunction(np.array(points))
     for (a, ra), (b, rb) in pairwise(points):
         values = relevance(np.linspace(a, b, 50))
         assert ((values >= 0) & (values <= 1)).all()
         assert (np.diff(values) * np.sign(rb - ra) >= -1e-9).all()
         np.testing.assert_allclose(relevance([a, b]), [ra, rb], atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("points", "message"),
-    [
-        ([(0, 0), (0, 1)], "must increase"),
-        ([(0, 0), (1, 2)], "between 0 and 1"),
-        ([(0, 0), (np.nan, 1)], "point 1 is"),
-        ([(0, 0), (1, 1, 0)], "must all be"),
-        ([(0, 0, 1), (1, 1, 0)], "shape"),
-        ([0, 1], "shape"),
-        ([], "shape"),
-    ],
-)
-def test_wrong_control_points(points: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        RelevanceFunction(points)
-
-
-def test_relevance_of_labels_by_a_function_points_or_a_box_plot() -> None:
-    labels = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 20.0])
-    np.testing.assert_array_equal(relevance_of(labels, lambda y: y / 20), labels / 20)
-    np.testing.assert_array_equal(relevance_of(labels, [(0, 0), (4, 1)])[[0, 2, 5]], [0, 0.5, 1])
-    np.testing.assert_array_equal(relevance_of(labels, None), RelevanceFunction.from_labels(labels)(labels))
-
-
-@pytest.mark.parametrize(
-    ("relevance", "message"),
-    [
-        (lambda y: y, "between 0 and 1, but it is 2 for the label 2"),
-        (lambda y: np.where(y > 1, np.nan, 0.0), "it is nan for the label 2"),
-        (lambda y: 1.0, r"returned shape \(\) for 3 labels"),
-    ],
-)
-def test_relevance_that_is_none_is_an_error(relevance: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        relevance_of(np.array([0.0, 1.0, 2.0]), relevance)

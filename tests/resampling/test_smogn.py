@@ -16,11 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tailwise.resampling import smogn as resampling
 from tailwise.resampling.relevance import RelevanceFunction
-from tailwise.resampling.smogn import RESAMPLERS, resampled, smogn, smoter
+from tailwise.resampling.smogn import NEIGHBOURS, RESAMPLERS, resampled, smogn, smoter
 from tests.table_samples import Array, heom, mixed, two_runs
-
-HIGH = [(10, 0), (20, 1)]  # labels of at least 17.13 or so are rare at the threshold of 0.8
 
 
 def synthetic(X: Any, new_X: Any) -> NDArray[np.bool_]:
@@ -29,41 +28,36 @@ def synthetic(X: Any, new_X: Any) -> NDArray[np.bool_]:
     return np.array([tuple(row) not in old for row in pd.DataFrame(new_X).itertuples(index=False)])
 
 
+def heom_to(X: Array, rows: NDArray[np.intp]) -> Array:
+    """Distances of all pairs of these rows; numbers are divided by their range over all rows."""
+    unit = (X[rows] - X.min(0)) / np.ptp(X, 0)
+    return np.asarray(np.linalg.norm(unit[:, None] - unit, axis=-1))
+
+
 # ---------------------------------------------------------------- how many rows
 
 
 @pytest.mark.parametrize("method", [smoter, smogn])
 @pytest.mark.parametrize(
-    ("options", "normal", "rare"),
+    ("labels", "expected"),
     [
-        ({}, 50, 50),  # 100 rows in two runs
-        ({"over": "extreme"}, 10, 90),  # 90 and 10 change places
-        ({"over": 3}, 90, 30),
-        ({"over": 2.5, "under": 0.5}, 45, 25),
-        ({"over": 1.0, "under": "balance"}, 50, 10),
-        ({"over": "balance", "under": 1}, 90, 50),
+        ([0] * 90 + [20] * 10, [50, 50]),
+        ([0] * 99 + [20], [50, 50]),
+        # 4 low, 80 normal and 12 high ones: 32 of each
+        ([-20] * 4 + [0] * 80 + [20] * 12, [32, 32, 32]),
     ],
 )
-def test_counts_of_two_runs(method: Any, options: dict[str, Any], normal: int, rare: int) -> None:
-    X, y = two_runs(90, 10)
-    new_X, new_y = method(X, y, relevance=HIGH, **options)
+def test_all_runs_of_labels_have_the_same_size(method: Any, labels: list[int], expected: list[int]) -> None:
+    X, y = np.random.default_rng(0).normal(size=(len(labels), 2)), np.array(labels, float)
+    new_X, new_y = method(X, y)
     assert len(new_X) == len(new_y)
-    assert ((new_y <= 10).sum(), (new_y >= 15).sum()) == (normal, rare)
-
-
-def test_counts_of_three_runs() -> None:
-    # 4 low, 80 normal and 12 high: 32 of each; inverse sizes 60 : 3 : 20 share 96 rows.
-    y = np.concatenate([np.linspace(0, 1, 4), np.linspace(40, 60, 80), np.linspace(98, 100, 12)])
-    X = np.random.default_rng(0).normal(size=(96, 2))
-    both = [(10, 1), (50, 0), (90, 1)]
-    for over, expected in (("balance", [32, 32, 32]), ("extreme", [69, 3, 23])):
-        _, new_y = smoter(X, y, relevance=both, over=over)  # type: ignore[arg-type]
-        assert np.histogram(new_y, [0, 20, 80, 101])[0].tolist() == expected
+    sizes = [(np.abs(new_y - label) < 5).sum() for label in sorted(set(labels))]
+    assert sizes == expected
 
 
 def test_kept_rows_come_first_in_order_and_whole() -> None:
     X, y = two_runs(60, 12)
-    new_X, new_y = smoter(X, y, relevance=HIGH)
+    new_X, new_y = smoter(X, y)
     kept = ~synthetic(X, new_X)
     count = kept.sum()
     assert kept[:count].all()
@@ -78,14 +72,13 @@ def test_kept_rows_come_first_in_order_and_whole() -> None:
 
 @pytest.mark.parametrize("columns", [1, 3, 14])
 def test_new_rows_lie_on_segments_to_near_neighbours_of_the_same_run(columns: int) -> None:
-    k = 3
-    X, y = two_runs(40, 14, columns)
-    new_X, new_y = smoter(X, y, relevance=HIGH, k=k)
+    X, y = two_runs(40, 10, columns)
+    new_X, new_y = smoter(X, y)
     rare = np.flatnonzero(y > 15)
     gaps = heom(X) + np.diag(np.full(len(X), np.inf))
-    near = {i: rare[np.argsort(gaps[i, rare])[:k]] for i in rare}
+    near = {i: rare[np.argsort(gaps[i, rare])[:NEIGHBOURS]] for i in rare}
     fresh = synthetic(X, new_X)
-    assert fresh.sum() == 27 - 14
+    assert fresh.sum() == 25 - 10
     for row, label in zip(new_X[fresh], new_y[fresh], strict=True):
         matches = []
         for i in rare:
@@ -100,7 +93,7 @@ def test_new_rows_lie_on_segments_to_near_neighbours_of_the_same_run(columns: in
 @pytest.mark.parametrize("method", [smoter, smogn])
 def test_categories_are_never_averaged_and_types_stay(method: Any) -> None:
     X, y = mixed(300)
-    new_X, new_y = method(X, y, relevance=HIGH)
+    new_X, new_y = method(X, y)
     assert new_X.dtypes.equals(X.dtypes)
     assert list(new_X.columns) == list(X.columns)
     assert new_X.index.equals(pd.RangeIndex(len(new_X)))
@@ -114,24 +107,25 @@ def test_categories_are_never_averaged_and_types_stay(method: Any) -> None:
 
 def test_label_is_weighted_by_the_mixed_distance() -> None:
     # Two rare rows: each new row lies between them, with a category from either.
-    X = pd.DataFrame({"a": [0.0, 0.0, 10.0, 4.0], "c": ["p", "p", "q", "r"]})
-    y = np.array([0.0, 0.0, 20.0, 30.0])
-    new_X, new_y = smoter(X, y, relevance=HIGH, over=20)
-    assert len(new_X) == 42
-    for (a, c), label in zip(new_X.iloc[4:].itertuples(index=False), new_y[4:], strict=True):
+    X = pd.DataFrame({"a": [*np.zeros(40), 10.0, 4.0], "c": [*["p"] * 40, "q", "r"]})
+    y = np.array([*np.zeros(40), 20.0, 22.0])
+    new_X, new_y = smoter(X, y)
+    fresh = new_X[new_y > 15]
+    assert len(fresh) == 21
+    for (a, c), label in zip(fresh.iloc[2:].itertuples(index=False), new_y[new_y > 15][2:], strict=True):
         to_first = np.hypot((10 - a) / 10, c != "q")
         to_second = np.hypot((a - 4) / 10, c != "r")
         assert c in ("q", "r")
-        assert label == pytest.approx((to_second * 20 + to_first * 30) / (to_first + to_second))
+        assert label == pytest.approx((to_second * 20 + to_first * 22) / (to_first + to_second))
 
 
 def test_codes_named_categorical_are_not_averaged() -> None:
     X, y = two_runs(60, 12, 2)
     X[:, 1] = np.random.default_rng(1).choice([10, 20, 40], len(X))
-    assert set(smoter(X, y, relevance=HIGH, categorical=[1])[0][:, 1]) <= {10, 20, 40}
-    assert not set(smoter(X, y, relevance=HIGH)[0][:, 1]) <= {10, 20, 40}
+    assert set(smoter(X, y, categorical=[1])[0][:, 1]) <= {10, 20, 40}
+    assert not set(smoter(X, y)[0][:, 1]) <= {10, 20, 40}
     frame = pd.DataFrame(X, columns=["a", "b"])
-    assert set(smoter(frame, y, relevance=HIGH, categorical=["b"])[0]["b"]) <= {10, 20, 40}
+    assert set(smoter(frame, y, categorical=["b"])[0]["b"]) <= {10, 20, 40}
 
 
 @pytest.mark.parametrize("method", [smoter, smogn])
@@ -142,7 +136,7 @@ def test_missing_values_stay_possible_and_do_not_spread(method: Any) -> None:
     X["empty"] = np.nan
     for name in ("size", "count", "name", "kind"):
         X.loc[X.index[rng.random(len(X)) < 0.3], name] = None
-    new_X, new_y = method(X, y, relevance=HIGH)
+    new_X, new_y = method(X, y)
     assert new_X.dtypes.equals(X.dtypes)
     fresh = new_X[new_y > 15].iloc[60:]
     for name in ("size", "count", "name", "kind"):
@@ -158,55 +152,56 @@ def test_missing_values_stay_possible_and_do_not_spread(method: Any) -> None:
 def test_far_neighbours_are_replaced_by_noise_and_near_ones_are_not() -> None:
     # Rare rows in one column: 20 in 0..1, whose neighbours are near, and one at 1000, alone.
     rng = np.random.default_rng(0)
-    X = np.concatenate([rng.uniform(0, 1000, 200), rng.uniform(0, 1, 20), [1000]])[:, None]
-    y = np.concatenate([rng.uniform(0, 10, 200), np.full(21, 20.0)])
-    new_X, _ = smogn(X, y, relevance=HIGH, over=11, noise=1e-4)
-    fresh = new_X[221:, 0]
-    assert (fresh > 999).sum() == 10  # ten from each row; the lone one never meets its neighbours
-    assert (fresh < 2).sum() == 200
-    met = smoter(X, y, relevance=HIGH, over=11)[0][221:, 0]
+    X = np.concatenate([rng.uniform(0, 1000, 441), rng.uniform(0, 1, 20), [1000]])[:, None]
+    y = np.repeat([0.0, 20.0], [441, 21])
+    new_X, new_y = smogn(X, y)
+    fresh = new_X[new_y > 15][21:, 0]
+    assert len(fresh) == 210
+    assert (fresh > 900).sum() == 10  # ten from each row; the lone one never meets its neighbours
+    assert (fresh < 100).sum() == 200
+    X, y = smoter(X, y)
+    met = X[y > 15][21:, 0]
     assert ((met > 2) & (met < 999)).sum() >= 8
 
 
-def test_choice_of_interpolation_by_brute_force() -> None:
+def test_choice_of_interpolation_by_brute_force(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without noise an unsafe row is a copy of its seed, so the share of copies is known."""
-    X, y = two_runs(50, 25, 2, seed=3)
-    rare, k = np.flatnonzero(y > 15), 5
-    gaps, unsafe = heom(X), []
-    for i in rare:
-        distances = np.sort([gaps[i, j] for j in rare if j != i])
-        unsafe.append((distances[:k] > np.median(distances) / 2).mean())
-    new_X, _ = smogn(X, y, relevance=HIGH, over=201, noise=0.0)
-    copies = ~synthetic(X, new_X)[75:]
-    assert len(copies) == 5000
+    monkeypatch.setattr(resampling, "NOISE", 0.0)
+    X, y = two_runs(10_000, 25, 2, seed=3)
+    rare = np.flatnonzero(y > 15)
+    gaps, unsafe = heom_to(X, rare), []
+    for i in range(len(rare)):
+        distances = np.sort(np.delete(gaps[i], i))
+        unsafe.append((distances[:NEIGHBOURS] > np.median(distances) / 2).mean())
+    new_X, new_y = smogn(X, y)
+    copies = ~synthetic(X[rare], new_X[new_y > 15])[25:]
+    assert len(copies) == 4987
     assert copies.mean() == pytest.approx(np.mean(unsafe), abs=0.03)
     assert 0.05 < copies.mean() < 0.95
 
 
-def test_noise_has_the_size_asked_for() -> None:
+def test_noise_has_the_size_that_the_paper_gives() -> None:
     # A single rare row has no neighbours: all new rows are noise around it.
-    X, y = two_runs(2000, 0, 2)
-    X, y = np.vstack([X, [[0.3, 1.0]]]), np.append(y, 9.5)
-    spread = 0.02 * X.std(0)
-    relevance = lambda labels: np.asarray(labels == 9.5, float)  # noqa: E731
-    new_X, new_y = smogn(X, y, relevance=relevance, over=3001)
-    np.testing.assert_allclose((new_X[2001:] - X[-1]).std(0), spread, rtol=0.1)
-    np.testing.assert_allclose((new_X[2001:] - X[-1]).mean(0), 0, atol=0.1 * spread.max())
-    assert (new_y[2001:] - 9.5).std() == pytest.approx(0.02 * y.std(), rel=0.1)
+    rng = np.random.default_rng(0)
+    X, y = np.vstack([rng.normal(size=(6000, 2)) * [1, 10], [[0.3, 1.0]]]), np.append(np.zeros(6000), 50.0)
+    new_X, new_y = smogn(X, y)
+    fresh, labels, spread = new_X[new_y > 15], new_y[new_y > 15], 0.02 * X.std(0)
+    assert len(fresh) == 3000
+    np.testing.assert_allclose((fresh - X[-1]).std(0), spread, rtol=0.1)
+    np.testing.assert_allclose((fresh - X[-1]).mean(0), 0, atol=0.1 * spread.max())
+    below = labels[labels < 50]  # labels stay within their range, whose end the row has
+    assert np.sqrt(((below - 50) ** 2).mean()) == pytest.approx(0.02 * y.std(), rel=0.1)
 
 
 # ---------------------------------------------------------------- hard cases
 
 
 @pytest.mark.parametrize("method", [smoter, smogn])
-@pytest.mark.parametrize(
-    ("y", "word"), [(np.full(20, 7.0), "no"), (np.arange(20.0), "no"), (np.full(20, 99.0), "all")]
-)
-def test_nothing_to_contrast_warns_and_changes_nothing(method: Any, y: Array, word: str) -> None:
+@pytest.mark.parametrize("y", [np.full(20, 7.0), np.arange(20.0)])
+def test_no_rare_label_warns_and_changes_nothing(method: Any, y: Array) -> None:
     X = pd.DataFrame({"a": np.arange(20.0), "b": list("xy") * 10}, index=range(5, 25))
-    relevance = HIGH if word == "all" else None
-    with pytest.warns(UserWarning, match=f"^{word} labels .* pass control points"):
-        new_X, new_y = method(X, y, relevance=relevance, over=3.0)
+    with pytest.warns(UserWarning, match="^no label lies beyond the whiskers"):
+        new_X, new_y = method(X, y)
     pd.testing.assert_frame_equal(new_X, X.reset_index(drop=True))
     np.testing.assert_array_equal(new_y, y)
 
@@ -215,15 +210,15 @@ def test_huge_ranges() -> None:
     X, y = two_runs(40, 10, 2)
     X[0], X[1] = 1.7e308, -1.7e308
     for method in (smoter, smogn):
-        assert np.isfinite(method(X, y, relevance=HIGH)[0]).all()
+        assert np.isfinite(method(X, y)[0]).all()
 
 
 @pytest.mark.parametrize("name", RESAMPLERS)
 def test_the_seed_decides(name: str) -> None:
     X, y = mixed(300)
-    one = RESAMPLERS[name](X, y, seed=1, relevance=HIGH)
-    again = RESAMPLERS[name](X, y, seed=1, relevance=HIGH)
-    other = RESAMPLERS[name](X, y, seed=2, relevance=HIGH)
+    one = RESAMPLERS[name](X, y, seed=1)
+    again = RESAMPLERS[name](X, y, seed=1)
+    other = RESAMPLERS[name](X, y, seed=2)
     pd.testing.assert_frame_equal(one[0], again[0])
     pd.testing.assert_series_equal(one[1], again[1])
     assert not one[0].equals(other[0])
@@ -253,22 +248,17 @@ class Chaos:
         return pd.DataFrame({f"{kind}{i}": makers[kind]() for i, kind in enumerate(kinds)}, index=range(rows))
 
 
-@pytest.mark.filterwarnings("ignore:(no|all) labels have a relevance")
+@pytest.mark.filterwarnings("ignore:no label lies beyond")
 @settings(max_examples=40)
 @given(
     st.lists(Chaos.column, max_size=6),
     st.lists(st.integers(-3, 30) | st.floats(-1e3, 1e3), min_size=1, max_size=60),
     st.sampled_from(["smoter", "smogn"]),
-    st.integers(1, 8),
-    st.sampled_from(["balance", "extreme", 1.0, 2.7]),
-    st.sampled_from([None, HIGH]),
     st.integers(0, 99),
 )
-def test_random_tables_never_crash(
-    kinds: list[str], y: list[float], name: str, k: int, over: Any, relevance: Any, seed: int
-) -> None:
+def test_random_tables_never_crash(kinds: list[str], y: list[float], name: str, seed: int) -> None:
     X, labels = Chaos.make(kinds, len(y), seed), np.array(y, float)
-    new_X, new_y = RESAMPLERS[name](X, labels, seed=seed, k=k, over=over, relevance=relevance)
+    new_X, new_y = RESAMPLERS[name](X, labels, seed=seed)
     assert len(new_X) == len(new_y) >= 1
     assert new_X.dtypes.equals(X.dtypes)
     assert np.isfinite(new_y).all()
@@ -293,29 +283,6 @@ def test_a_missing_label_is_named_by_its_row() -> None:
         smogn(X[:3], pd.Series([1, 2, None], dtype="Int64"))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"threshold": 0}, "threshold"),
-        ({"k": 0}, "k must be"),
-        ({"k": 2.5}, "k must be"),
-        ({"over": 0.5}, "at least 1"),
-        ({"over": "balanced"}, "did you mean 'balance'"),
-        ({"under": 0.0}, "share of normal rows"),
-        ({"under": 2}, "share of normal rows"),
-        ({"noise": -1}, "noise must not be negative"),
-        ({"categorical": [9]}, "no column 9"),
-        ({"relevance": lambda y: y}, "it is .* for the label"),
-        ({"relevance": lambda y: 1.0}, "one number each"),
-        ({"relevance": [(0, 0), (1, 7)]}, "between 0 and 1"),
-    ],
-)
-def test_wrong_options(options: dict[str, Any], message: str) -> None:
-    X, y = two_runs(20, 5)
-    with pytest.raises(ValueError, match=message):
-        smogn(X, y, seed=0, **options)
-
-
 def test_wrong_tables() -> None:
     X, y = two_runs(20, 5)
     with pytest.raises(ValueError, match="flatten images"):
@@ -332,6 +299,8 @@ def test_wrong_tables() -> None:
         smoter(frame, y)
     with pytest.raises(ValueError, match="column 'b' holds values"):
         smoter(frame.assign(b=[[1]] * 25), y)
+    with pytest.raises(ValueError, match="no column 9"):
+        smoter(X, y, categorical=[9])
     with pytest.raises(ValueError, match="there are no columns"):
         smoter(frame[[]], y, categorical=["a"])
 

@@ -101,7 +101,11 @@ def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], R
             form=".3f" if f.metric in RATIOS else "+.3f",
             bold=True,
         )
-        for f in [*(Figure("mae", r) for r in regions), *(Figure("nll", r, True) for r in regions)]
+        for f in (
+            *(Figure("mae", r) for r in regions),
+            *(Figure("nll", r, True) for r in regions),
+            *(Figure("crps", r, True) for r in regions if r not in ("many", "medium")),
+        )
     ]
     relative += [
         plain_column(f"90% coverage {f.region}", lambda m, f: nanmean(results.means(f, m)), f)
@@ -111,8 +115,9 @@ def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], R
         relative.append(text_column("time", lambda m: number(ratio_of_times(m), 2)))
     spent = _spent(results) if "budget" in first["recipe"] else []
     caption = (
-        f"MAE as a share of {title}'s (geometric mean over data sets), calibrated NLL minus {title}'s, "
-        f"coverage of calibrated 90% intervals{', time of a fit beside its' if times else ''}"
+        f"MAE and calibrated CRPS as shares of {title}'s (geometric means over data sets), "
+        f"NLL minus {title}'s, coverage of calibrated 90% intervals"
+        f"{', time of a fit beside its' if times else ''}"
     )
     return {
         "base": base,

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +202,6 @@ def run_job(job: Job, suite: Suite, folder: Path, plugins: Sequence[str] = ()) -
     """Do a run on one thread; a failure becomes a line, so that a broken method does not stop the others."""
     for file in plugins:
         load_plugin(file)
-    import_module("torch._dynamo")  # by the first optimiser otherwise, as part of the time of a run
     torch.set_num_threads(1)
     try:
         with threadpool_limits(1):

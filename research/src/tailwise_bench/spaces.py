@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tailwise.methods import get_method
+from tailwise.networks.vir import LEAST_COUNT
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,13 @@ class Range:
 
 
 Space = Mapping[str, tuple[Any, ...] | Range]
-"""Options to search, such as ``weights.power``: a range, or values with the default first."""
+"""Options to search, such as ``weights.power``: a range, or values with the default first.
+A single value is fixed."""
 
 _POWER: Space = {"weights.power": Range(0.0, 1.0, log=False)}
-_WEIGHTS: Space = {**_POWER, "weights.clip": (None, (1.0, 1e9), (20.0, 1e9))}
-"""Every method that is weighted by the density of labels searches these, so that none has an advantage."""
+_WEIGHTS: Space = {**_POWER, "weights.clip": (LEAST_COUNT,)}
+"""Every method that is weighted by the density of labels searches these, so that none has an advantage; the
+clip is fixed because development tables chose so (vir-weights.md)."""
 _EVIDENCE: Space = {"evidence.weight": Range(1e-4, 1.0)}
 _PREDICTOR: Space = {"evidence.weight": Range(1e-3, 10.0)}
 _LATENT: Space = {"kl.weight": Range(1e-5, 1.0)}
@@ -45,7 +48,7 @@ _SCALE: Space = {"perturbation.scale": Range(0.01, 0.5)}
 _RANKSIM: Space = {"ranksim.weight": Range(3e-4, 1000.0)}
 _RNC: Space = {"rnc.temperature": Range(0.1, 10.0)}
 _RHO: Space = {"sharpness.rho": Range(0.01, 1.0)}
-_EXPERTS: Space = {"experts.bandwidth": Range(0.5, 4.0), "experts.clip": (None, (1.0, 1e9), (20.0, 1e9))}
+_EXPERTS: Space = {"experts.bandwidth": Range(0.5, 4.0), "experts.clip": (LEAST_COUNT,)}
 
 SEARCH: dict[str, Space] = {
     "inv": _WEIGHTS,
@@ -103,5 +106,5 @@ def search_space(method: str) -> Space:
         if isinstance(of, Range):
             whole[name] = replace(of, default=value)
         else:
-            whole[name] = (value, *(other for other in of if other != value))
+            whole[name] = of if len(of) == 1 else (value, *(other for other in of if other != value))
     return whole

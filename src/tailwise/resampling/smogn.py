@@ -1,8 +1,8 @@
-"""Resampling of imbalanced tables by a relevance function of the label: SmoteR and SMOGN.
+"""Resampling of a table by the relevance of its labels: SmoteR and SMOGN.
 
 A relevance function says how much each label matters, from 0 to 1. Sorted labels fall into runs
-("bumps") whose relevance is at or above a threshold (rare) or below it (normal). Rare bumps gain
-synthetic rows, normal bumps lose rows at random.
+("bumps") whose relevance is at or above a threshold (rare) or below it (normal). All get the same number of
+rows: rare bumps gain synthetic rows, normal bumps lose rows at random.
 
 Torgo and Ribeiro, Utility-based regression, PKDD 2007; Torgo, Ribeiro, Pfahringer and Branco, SMOTE
 for regression, EPIA 2013; Branco, Torgo and Ribeiro, SMOGN: a pre-processing approach for imbalanced
@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -23,13 +23,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tailwise.labels.bins import checked_labels
-from tailwise.lookup import nearest
 from tailwise.resampling.distances import Array, MixedTable, Points, Rows
-from tailwise.resampling.relevance import Relevance, relevance_of
+from tailwise.resampling.relevance import RelevanceFunction
 
-Amount = float | Literal["balance", "extreme"]
 Table = TypeVar("Table", bound=NDArray[Any] | pd.DataFrame)
 Labels = TypeVar("Labels", bound=NDArray[Any] | pd.Series)
+THRESHOLD = 0.8
+"""Labels of at least this relevance are rare."""
+NEIGHBOURS = 5
+"""A new row lies between a rare row and one of this many nearest rows of its bump."""
+NOISE = 0.02
+"""SMOGN's noise, in standard deviations of a column."""
 
 
 @dataclass(frozen=True)
@@ -41,39 +45,17 @@ class _Bump:
     wanted: int
 
 
-def _bumps(labels: Array, rare: NDArray[np.bool_], over: Amount, under: Amount) -> list[_Bump]:
-    """Split the sorted labels where rare meets normal, and set the size of each piece."""
+def _bumps(labels: Array, rare: NDArray[np.bool_]) -> list[_Bump]:
+    """Split the sorted labels where rare meets normal; no rare row is dropped and no normal one repeated."""
     order = np.argsort(labels, kind="stable")
     pieces = np.split(order, np.flatnonzero(np.diff(rare[order])) + 1)
-    inverse = sum(1 / piece.size for piece in pieces)
-    bumps = []
-    for rows in pieces:
-        size, is_rare = rows.size, bool(rare[rows[0]])
-        amount = over if is_rare else under
-        if amount == "balance":
-            target = labels.size / len(pieces)
-        else:
-            target = labels.size / size / inverse if amount == "extreme" else amount * size
-        wanted = max(round(target), size) if is_rare else min(max(round(target), 1), size)
-        bumps.append(_Bump(rows, is_rare, int(wanted)))
-    return bumps
-
-
-def _checked_amounts(over: Amount, under: Amount | None) -> tuple[Amount, Amount]:
-    rules = ("balance", "extreme")
-    if under is None:
-        under = over if isinstance(over, str) else 1.0
-    for name, amount in (("over", over), ("under", under)):
-        if isinstance(amount, str):
-            if amount not in rules:
-                raise ValueError(f"unknown {name}={amount!r}{nearest(amount, rules)}, or a number")
-        elif name == "over" and not 1 <= amount < np.inf:
-            raise ValueError(
-                f"over, the factor on the number of rare rows, must be at least 1, got {amount!r}"
-            )
-        elif name == "under" and not 0 < amount <= 1:
-            raise ValueError(f"under, the share of normal rows to keep, must be in (0, 1], got {amount!r}")
-    return over, under
+    equal = round(labels.size / len(pieces))
+    return [
+        _Bump(rows, True, max(equal, rows.size))
+        if rare[rows[0]]
+        else _Bump(rows, False, min(max(equal, 1), rows.size))
+        for rows in pieces
+    ]
 
 
 @dataclass(frozen=True)
@@ -121,7 +103,6 @@ def _synthesize(
     space: Points,
     labels: Array,
     bump: _Bump,
-    k: int,
     noise: float | None,
     rng: np.random.Generator,
 ) -> list[_Synthetic]:
@@ -136,7 +117,7 @@ def _synthesize(
         return [_perturbed(columns, labels, rows[seeds], np.full(seeds.size, noise or 0.0), rng)]
     local = space.take(rows)
     queries, at = np.unique(seeds, return_inverse=True)
-    found, distance = local.neighbours(queries, min(k, size - 1))
+    found, distance = local.neighbours(queries, min(NEIGHBOURS, size - 1))
     pick = rng.integers(found.shape[1], size=seeds.size)
     mates = found[at, pick]
     if noise is None:
@@ -149,50 +130,31 @@ def _synthesize(
 
 
 def _resampled(
-    X: Any,
-    y: Any,
-    relevance: Relevance,
-    threshold: float,
-    k: int,
-    over: Amount,
-    under: Amount | None,
-    noise: float | None,
-    seed: int,
-    categorical: Sequence[Any] | None,
+    X: Any, y: Any, noise: float | None, seed: int, categorical: Sequence[Any] | None
 ) -> tuple[Any, Any]:
-    if not 0 < threshold <= 1:
-        raise ValueError(f"threshold must be above 0 and at most 1, got {threshold!r}")
-    if k != int(k) or k < 1:
-        raise ValueError(f"k must be a whole number of at least 1, got {k!r}")
-    over, under = _checked_amounts(over, under)
     if getattr(y, "ndim", 1) > 1 and max(y.shape[1:]) > 1:
         raise ValueError(f"resampling takes one label per row, got labels of shape {tuple(y.shape)}")
-    given = y.to_numpy(np.float64, na_value=np.nan) if isinstance(y, pd.Series) else y
-    labels = checked_labels(given)
+    labels = checked_labels(y.to_numpy(np.float64, na_value=np.nan) if isinstance(y, pd.Series) else y)
     columns = MixedTable(X, categorical)
     if len(columns) != labels.size:
         raise ValueError(f"X has {len(columns)} rows but y has {labels.size} labels")
-
-    rare = relevance_of(labels, relevance) >= threshold
-    contrast = bool(rare.any() and not rare.all())
-    if not contrast:
+    rare = RelevanceFunction.from_labels(labels)(labels) >= THRESHOLD
+    if not rare.any():
         warnings.warn(
-            f"{'all' if rare.all() else 'no'} labels have a relevance of at least {threshold:g}, so the rows "
-            "do not change: pass control points such as relevance=[(usual label, 0), (rare label, 1)], "
-            "or another threshold",
+            "no label lies beyond the whiskers of a box plot, so none is rare and the rows do not change",
             stacklevel=3,
         )
     rng = np.random.default_rng(seed)
     space = Points(columns.embed(columns.numbers), columns.codes)
     kept: list[Rows] = []
     made: list[_Synthetic] = []
-    for bump in _bumps(labels, rare, over, under) if contrast else []:
+    for bump in _bumps(labels, rare):
         if bump.rare:
             kept.append(bump.rows)
-            made += _synthesize(columns, space, labels, bump, int(k), noise, rng)
+            made += _synthesize(columns, space, labels, bump, noise, rng)
         else:
             kept.append(rng.permutation(bump.rows)[: bump.wanted])
-    rows = np.sort(np.concatenate(kept)) if kept else np.arange(labels.size)
+    rows = np.sort(np.concatenate(kept))
     numbers = np.concatenate([columns.numbers[:0], *(part.numbers for part in made)])
     sources = np.concatenate([columns.codes[:0], *(part.sources for part in made)])
     new_labels = np.concatenate([labels[rows], *(part.labels for part in made)])
@@ -201,76 +163,51 @@ def _resampled(
 
 
 def smoter(
-    X: Table,
-    y: Labels,
-    *,
-    relevance: Relevance = None,
-    threshold: float = 0.8,
-    k: int = 5,
-    over: Amount = "balance",
-    under: Amount | None = None,
-    seed: int = 0,
-    categorical: Sequence[Any] | None = None,
+    X: Table, y: Labels, *, seed: int = 0, categorical: Sequence[Any] | None = None
 ) -> tuple[Table, Labels]:
     """Return a table with more rows of rare labels, by interpolation, and fewer of usual ones (SmoteR).
 
-    Rows whose label has a relevance of at least `threshold` are rare. A new row lies between a rare
-    row and one of its `k` nearest neighbours in the same run of labels, at a random place t:
-    ``x = (1 - t) x_1 + t x_2``. Its label is ``(d_2 y_1 + d_1 y_2) / (d_1 + d_2)``, where d_1 and d_2
-    are its distances to the two rows (Torgo et al. 2013). A category is copied from either row at
-    random, and so is a number that is missing in one of them. The distance is Euclidean, with each
-    number divided by its range, plus one for each category that differs. A missing value counts as
-    one more category.
+    Rows whose label has a relevance (`RelevanceFunction.from_labels`) of at least `THRESHOLD` are rare. A
+    new row lies between a rare row and one of its `NEIGHBOURS` nearest neighbours in the same run of
+    labels, at a random place t: ``x = (1 - t) x_1 + t x_2``. Its label is ``(d_2 y_1 + d_1 y_2) / (d_1 +
+    d_2)``, where d_1 and d_2 are its distances to the two rows (Torgo et al. 2013). A category is copied
+    from either row at random, and so is a number that is missing in one of them. The distance is
+    Euclidean, with each number divided by its range, plus one for each category that differs. A missing
+    value counts as one more category.
 
-    `relevance` is a `RelevanceFunction`, its control points, or any function of the labels. The default
-    is that of a box plot. `over` is the factor on the number of rare rows. `under` is the share of
-    normal rows to keep, by default all. ``over="balance"`` gives each run of labels the same number of
-    rows, and ``"extreme"`` numbers inversely proportional to the present ones. Both keep the size of
-    the table, except that they never drop a rare row or repeat a normal one.
+    Each run of labels gets the same number of rows, which keeps the size of the table, except that no rare
+    row is dropped and no normal one repeated.
 
     X is an array of numbers or a DataFrame. Columns of a DataFrame that are not numbers are categories;
     `categorical` names further ones (positions, for an array). The result is of the same kind: first
     the kept rows in order, then the new ones, numbered from 0. Whole-number columns of a DataFrame are
-    rounded; labels are float64. If no label is rare, or all are, the rows do not change, and a warning
-    says so.
+    rounded; labels are float64. If no label is rare, the rows do not change, and a warning says so.
 
     >>> X, y = np.arange(12.0).reshape(12, 1), np.array([0, 1, 1, 2, 2, 2, 2, 3, 3, 4, 20, 21])
     >>> new_X, new_y = smoter(X, y)
     >>> (y > 9).sum(), (new_y > 9).sum(), (new_y <= 9).sum()
     (np.int64(2), np.int64(4), np.int64(8))
     """
-    return _resampled(X, y, relevance, threshold, k, over, under, None, seed, categorical)
+    return _resampled(X, y, None, seed, categorical)
 
 
 def smogn(
-    X: Table,
-    y: Labels,
-    *,
-    relevance: Relevance = None,
-    threshold: float = 0.8,
-    k: int = 5,
-    over: Amount = "balance",
-    under: Amount | None = None,
-    noise: float = 0.02,
-    seed: int = 0,
-    categorical: Sequence[Any] | None = None,
+    X: Table, y: Labels, *, seed: int = 0, categorical: Sequence[Any] | None = None
 ) -> tuple[Table, Labels]:
     """Return a table with more rows of rare labels and fewer of usual ones (SMOGN).
 
     SMOGN interpolates like SmoteR, but only between close rows: within half the median distance from
     the row to the others in its run of labels. Otherwise the new row is the rare row plus Gaussian
-    noise on each number and on the label. The noise is `noise` times that column's standard deviation,
+    noise on each number and on the label. The noise is `NOISE` times that column's standard deviation,
     or the safe distance times it if that is less, and stays within the column's range. Categories and
     missing values are copied (Branco et al. 2017). All else is as in `smoter`.
 
     >>> X, y = np.arange(12.0).reshape(12, 1), np.array([0, 1, 1, 2, 2, 2, 2, 3, 3, 4, 20, 21])
-    >>> new_X, new_y = smogn(X, y, over=3)
+    >>> new_X, new_y = smogn(X, y)
     >>> new_X.shape, new_y.max() <= 21
-    ((18, 1), np.True_)
+    ((12, 1), np.True_)
     """
-    if not 0 <= noise < np.inf:
-        raise ValueError(f"noise must not be negative, got {noise!r}")
-    return _resampled(X, y, relevance, threshold, k, over, under, noise, seed, categorical)
+    return _resampled(X, y, NOISE, seed, categorical)
 
 
 RESAMPLERS: dict[str, Callable[..., tuple[Any, Any]]] = {"smoter": smoter, "smogn": smogn}
