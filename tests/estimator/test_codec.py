@@ -6,12 +6,13 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from typing_extensions import TypeAliasType
 
 from tailwise.calibration.scaling import NIGScaling, VarianceScaling
 from tailwise.distributions.members import NIG, Mixture, Normal
@@ -69,6 +70,15 @@ def stored(value: Example) -> tuple[Any, Arrays]:
     arrays: Arrays = {}
     state = write(Example, value, "it", arrays)
     return json.loads(json.dumps(state, allow_nan=False), object_hook=from_plain), arrays
+
+
+def test_arrays_are_annotated_as_numpy_before_and_after_2_5_does() -> None:
+    scalar = TypeVar("scalar", bound=np.generic)
+    alias: Any = TypeAliasType("alias", np.ndarray[tuple[Any, ...], np.dtype[scalar]], type_params=(scalar,))
+    for kind in (NDArray[np.float64], alias[np.float64], Annotated[alias[np.float64], Items(2, 3)]):
+        arrays: Arrays = {}
+        state = write(kind, np.array([1.0, 2.0]), "it", arrays)
+        np.testing.assert_array_equal(read(kind, state, "it", arrays), [1.0, 2.0])
 
 
 def test_what_is_written_is_read() -> None:

@@ -209,9 +209,11 @@ def _bare(kind: Any) -> tuple[Any, Items]:
     if kind is Distribution:
         return Normal | NIG | Mixture, Items()
     if get_origin(kind) is not Annotated:
-        return kind, Items()
+        # Since numpy 2.5 `NDArray` is an alias that keeps what it stands for to itself.
+        alias = getattr(get_origin(kind), "__value__", None)
+        return (kind if alias is None else alias[get_args(kind)]), Items()
     inner, limit = get_args(kind)[:2]
-    return inner, limit if isinstance(limit, Items) else Items()
+    return _bare(inner)[0], limit if isinstance(limit, Items) else Items()
 
 
 def _inner(kind: Any, count: int, where: str = "") -> Sequence[Any]:
