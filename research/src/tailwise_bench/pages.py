@@ -74,9 +74,8 @@ def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], R
     reference = suite.reference if suite.reference in results.methods else results.methods[0]
     base = "vanilla" if "vanilla" in results.methods else reference
     title, ours = results.titles[base], results.titles
-    families = {
-        f: planned(results, f, reference, suite.planned) if reference == "vir" else [] for f in headlines
-    }
+    compared = suite.planned if reference == "vir" and len(results.seeds) > 1 else ()
+    families = {f: planned(results, f, reference, compared) for f in headlines}
     tested = {of.rival for family in families.values() for of in family}
     others = [method for method in order if method != reference and method not in tested]
 

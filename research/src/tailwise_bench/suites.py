@@ -85,7 +85,7 @@ class Suite:
     @property
     def tables(self) -> bool:
         """Whether the data sets are tables, which are split by each seed."""
-        return all(isinstance(source, Table) for source in self.sources)
+        return all(isinstance(getattr(source, "source", source), Table) for source in self.sources)
 
 
 def get_suite(name: str) -> Suite:
