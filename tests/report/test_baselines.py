@@ -2,18 +2,33 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from catboost import CatBoostRegressor
+from lightgbm import LGBMRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from tailwise import TailRegressor
 from tailwise.calibration.interval_scores import constant_interval
 from tailwise.distributions.transform import Identity, Log
 from tailwise.model.base import CrossFit
 from tailwise.model.inputs import TensorInputs
-from tailwise.report.baselines import BASELINES, CONSTANT, Lineup, Training, fit_rival, line_up
+from tailwise.report.baselines import (
+    BASELINES,
+    CONSTANT,
+    Lineup,
+    Training,
+    base_title,
+    fit_rival,
+    line_up,
+)
 from tailwise.report.scores import Seen
 
 Rows = tuple[pd.DataFrame, np.ndarray]
@@ -111,3 +126,21 @@ def test_a_rival_is_saved_with_its_model(
     first, second = (line_up(m, Seen(m, x), y).baselines["base"] for m in (model, again))
     np.testing.assert_array_equal(first.mean, second.mean)
     np.testing.assert_array_equal(first.upper, second.upper)
+
+
+@pytest.mark.parametrize(
+    ("base", "title"),
+    [
+        (make_pipeline(SimpleImputer(), StandardScaler(), LinearRegression()), "linear model"),
+        (HistGradientBoostingRegressor(max_iter=2), "boosted trees"),
+        (LGBMRegressor(n_estimators=2, verbosity=-1), "boosted trees"),
+        (CatBoostRegressor(iterations=2, verbose=False, allow_writing_files=False), "CatBoost"),
+    ],
+)
+def test_a_base_is_called_the_same_after_it_was_in_a_file(base: Any, title: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    model = TailRegressor(base=base, folds=1, epochs=1, random_state=0).fit(x, x[:, 0])
+    loaded = TailRegressor.load(model.save(tmp_path / "model"))
+    for one in (model, loaded):
+        assert one.base_ is not None
+        assert base_title(one.base_[0].models[0]) == title

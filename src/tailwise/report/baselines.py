@@ -36,7 +36,9 @@ BASELINES: Mapping[str, str] = {
 """The baselines of a model by their names in JSON, in the order in which they are shown."""
 MIN_BOOSTED_ROWS = 10
 """With fewer rows no trees are fitted: their folds would have one row each."""
-_TITLES = {"catboost": "CatBoost", "lightgbm": "LightGBM"}
+_TITLES = {"CatBoostRegressor": "CatBoost"} | dict.fromkeys(
+    ("LGBMRegressor", "HistGradientBoostingRegressor", "BoostedTrees"), "boosted trees"
+)
 
 
 class Training(NamedTuple):
@@ -165,14 +167,22 @@ def fit_rival(
 def score_trees(ours: Scores, trees: CrossFitted, *, weighted: bool = False) -> Scores:
     """Return what trees predict of the same rows, with the intervals of CV+ within the bounds of labels."""
     assert ours.encoded is not None and ours.calibration is not None
-    family, labels = type(trees.models[0]), ours.calibration.labels
-    title = _TITLES.get(family.__module__.partition(".")[0], family.__name__)
-    title = f"{'weighted ' * weighted}{title}{' of the logarithm' * isinstance(trees.transform, Log)}"
+    labels = ours.calibration.labels
+    title = f"{'weighted ' * weighted}{base_title(trees.models[0])}"
+    title += " of the logarithm" * isinstance(trees.transform, Log)
     matrix, ends = ours.encoded.matrix, {}
     for level, both in zip(ours.covered, trees.intervals(matrix, [*ours.covered]), strict=True):
         possible = labels.support.between(*(labels.bounds.clip(torch.from_numpy(end)) for end in both))
         ends[level] = possible[0].numpy(), possible[1].numpy()
     return _baseline(ours, title, trees.predict(matrix), trees.spread**2, ends)
+
+
+def base_title(model: Any) -> str:
+    """Return what a fitted base is called, the same before and after it was in a file."""
+    if hasattr(model, "coefficients"):  # from a file
+        return "linear model"
+    last = getattr(model, "steps", [("", model)])[-1][1]
+    return _TITLES.get(name := type(last).__name__, "linear model" if hasattr(last, "coef_") else name)
 
 
 def score_constant(ours: Scores, labels: Floats) -> Scores:
