@@ -53,6 +53,14 @@ def test_everything_is_in_label_units(model: TailRegressor) -> None:
     assert model.predict(X, label_prior=Y[Y > 50]).mean() > model.predict(X, emphasis=0.0).mean()
 
 
+def test_intervals_of_logarithms_do_not_reach_below_0() -> None:
+    model = small(target_transform="log", keep_values=False, emphasis=0.0).fit(X, Y + 1)
+    near = model.predict(X)
+    near[::10] = 0.001  # intervals are stretched until they contain these
+    lower, upper = model.recalibrate(X, near).predict_interval(X, 0.95).T
+    assert (lower == 0).any() and (lower >= 0).all() and (upper > lower).all()
+
+
 def test_a_saved_model_predicts_the_same(model: TailRegressor, tmp_path: Path) -> None:
     loaded = TailRegressor.load(model.save(tmp_path / "a.tailwise"))
     pd.testing.assert_frame_equal(loaded.predict_frame(X), model.predict_frame(X))

@@ -200,6 +200,11 @@ class Labels:
         return latent_bins(self.bins, self.transform)
 
     @cached_property
+    def limits(self) -> Bounds:
+        """The bounds of intervals: those of labels, and what the transform takes."""
+        return replace(self.bounds, low=max(self.bounds.low, self.transform.least))
+
+    @cached_property
     def density(self) -> LabelDensity:
         """Density of the training labels."""
         return LabelDensity.from_bins(self.bins)
@@ -270,12 +275,12 @@ class Calibration:
         intervals, held = self.intervals, self.held
         if not isinstance(intervals, ConformalIntervals):
             raise ValueError("intervals of the distribution itself promise nothing: there is no price")
-        possible, support, bounds = self.possible(held.prediction), self.labels.support, self.labels.bounds
+        possible, support, limits = self.possible(held.prediction), self.labels.support, self.labels.limits
         lower, upper, lower_rare, upper_rare = (
             end.numpy()
             for asked in (None, rare)
             for end in support.between(
-                *map(bounds.clip, intervals.ends(possible, coverage, held.groups, rare=asked))
+                *map(limits.clip, intervals.ends(possible, coverage, held.groups, rare=asked))
             )
         )
         inside = (held.labels >= lower) & (held.labels <= upper)
@@ -349,7 +354,7 @@ class Predicted(NamedTuple):
                 stacklevel=2,
             )
         lower, upper = intervals.ends(self.distribution, coverage, self.raw.groups, rare=rare)
-        return labels.support.between(labels.bounds.clip(lower), labels.bounds.clip(upper))
+        return labels.support.between(labels.limits.clip(lower), labels.limits.clip(upper))
 
     def quantile(self, level: float) -> Tensor:
         """Return a quantile, moved to a possible label. (N,)"""

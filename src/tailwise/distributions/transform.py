@@ -44,6 +44,8 @@ class Transform(ABC):
     low: float
     high: float
     """Smallest and largest latent label that is predicted."""
+    least: ClassVar[float] = -math.inf
+    """Smallest label that it takes."""
     is_identity: ClassVar[bool] = False
     name: ClassVar[str]
     """What users call it."""
@@ -125,6 +127,7 @@ class Log(Transform):
     """
 
     name: ClassVar[str] = "log"
+    least: ClassVar[float] = 0.0
 
     low: float
     high: float

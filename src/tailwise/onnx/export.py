@@ -264,11 +264,11 @@ class _Graph(nn.Module):
         self.targets = [_standardized(target) for target in model.targets]
         transforms = [target.labels.transform for target in model.targets]
         self.supports = [target.labels.support for target in model.targets]
-        bounds = [target.labels.bounds for target in model.targets]
+        limits = [target.labels.limits for target in model.targets]
         for name, values in {
             "scale": [b.scale for b in model.bins],  # (T,)
             "location": [b.location / b.scale for b in model.bins],
-            "ends": [(b.low, b.high) for b in bounds],  # (T, 2)
+            "ends": [(ends.low, ends.high) for ends in limits],  # (T, 2)
             # (T, 2) of the base, as predictions in label units and back are limited
             "reach": [
                 ((t.low - b.location) / b.scale, (t.high - b.location) / b.scale)

@@ -172,7 +172,7 @@ def score_trees(ours: Scores, trees: CrossFitted, *, weighted: bool = False) -> 
     title += " of the logarithm" * isinstance(trees.transform, Log)
     matrix, ends = ours.encoded.matrix, {}
     for level, both in zip(ours.covered, trees.intervals(matrix, [*ours.covered]), strict=True):
-        possible = labels.support.between(*(labels.bounds.clip(torch.from_numpy(end)) for end in both))
+        possible = labels.support.between(*(labels.limits.clip(torch.from_numpy(end)) for end in both))
         ends[level] = possible[0].numpy(), possible[1].numpy()
     return _baseline(ours, title, trees.predict(matrix), trees.spread**2, ends)
 
