@@ -1,4 +1,4 @@
-"""Splits: disjoint, covering, balanced, the same for the same seed."""
+"""Splits: disjoint, balanced, with a share of every label."""
 
 import numpy as np
 import pytest
@@ -6,64 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailwise import LabelBins
-from tailwise.data import balanced_split, label_holdout, pooled_split, random_split
-from tailwise.tables.split import dir_split
+from tailwise.data import label_holdout, pooled_split
 
 labels = st.one_of(
     st.lists(st.integers(-5, 40), min_size=1, max_size=300),
     st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=300),
 )
-
-
-def assert_covers(split, n):
-    parts = [split.train, split.valid, split.test]
-    assert all(part.dtype == np.int64 for part in parts)
-    assert all((np.diff(part) > 0).all() for part in parts)
-    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(n))
-
-
-def assert_same(first, second):
-    for part in ("train", "valid", "test"):
-        np.testing.assert_array_equal(getattr(first, part), getattr(second, part))
-
-
-@given(y=labels, per_bin=st.integers(0, 30), seed=st.integers(0, 2**32))
-def test_balanced_split_keeps_its_rule_in_every_bin(y, per_bin, seed):
-    bins = LabelBins.from_labels(y)
-    split = balanced_split(y, bins=bins, per_bin=per_bin, seed=seed)
-    assert_covers(split, len(y))
-    train, valid, test = (
-        np.bincount(bins.index(np.asarray(y)[part]), minlength=len(bins))
-        for part in (split.train, split.valid, split.test)
-    )
-    np.testing.assert_array_equal(valid, np.minimum(per_bin, bins.counts // 3))
-    np.testing.assert_array_equal(valid, test)
-    assert (train >= -(-bins.counts // 3)).all()
-    assert ((train > 0) == (bins.counts > 0)).all()
-
-
-@given(n=st.integers(1, 400), valid=st.floats(0, 0.49), test=st.floats(0, 0.49), seed=st.integers(0))
-def test_random_split_has_the_shares_asked_for(n, valid, test, seed):
-    split = random_split(n, valid=valid, test=test, seed=seed)
-    assert_covers(split, n)
-    assert len(split.train) >= 1
-    assert abs(len(split.valid) - valid * n) <= 1
-    assert abs(len(split.test) - test * n) <= 1
-    assert_same(split, random_split(n, valid=valid, test=test, seed=seed))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"n": 0}, "n must be a whole number of at least 1"),
-        ({"n": 5, "valid": 1.0}, "valid is a share of the rows"),
-        ({"n": 5, "test": -0.1}, "test is a share of the rows"),
-        ({"n": 5, "valid": 0.5, "test": 0.5}, "leave no rows for training"),
-    ],
-)
-def test_random_split_says_what_is_wrong(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        random_split(**arguments)
 
 
 @given(st.lists(st.integers(0, 6), min_size=3, max_size=120), st.integers(0, 5), st.integers(0, 99))
@@ -72,11 +20,10 @@ def test_pooled_split_keeps_the_test_rows_of_all_seeds_apart(y: list[int], per_b
     for one, other in ((a, a), (a, b), (b, a)):
         assert not set(one.test) & (set(other.train) | set(other.valid))
     assert not set(a.train) & set(a.valid)
-    plain = balanced_split(y, per_bin=per_bin, seed=seed)
     values = np.array(y)
-    for part in ("valid", "test"):  # as many of every bin as without a pool
-        counts = [np.bincount(values[getattr(split, part)], minlength=7) for split in (a, plain)]
-        np.testing.assert_array_equal(*counts)
+    for part in (a.valid, a.test):
+        taken = np.minimum(per_bin, np.bincount(values, minlength=7) // 3)
+        np.testing.assert_array_equal(np.bincount(values[part], minlength=7), taken)
     kept = np.bincount(values[a.train], minlength=7)
     assert (3 * kept >= np.bincount(values, minlength=7)).all()
 
@@ -121,12 +68,3 @@ def test_small_bins_are_pooled_with_their_neighbours() -> None:
 def test_a_row_is_always_left_to_train_on(y: list[float], share: float) -> None:
     kept = [len(y) - len(label_holdout(y, share=share, seed=s, pool_small=True)) for s in range(100)]
     assert min(kept) >= 1 and (share > 0 or max(kept) == len(y))
-
-
-def test_dir_split_takes_a_third_of_each_label_up_to_a_maximum() -> None:
-    y = np.repeat([1.0, 2.5, 7.0], [200, 10, 2])
-    split = dir_split(y, per_label=30)
-    for part in (split.valid, split.test):
-        assert np.unique(y[part], return_counts=True)[1].tolist() == [30, 3]
-    assert sorted([*split.train, *split.valid, *split.test]) == list(range(212))
-    assert not np.array_equal(dir_split(y, seed=1).test, split.test)

@@ -22,7 +22,7 @@ from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import label_weights
 from tailwise.lookup import check_name
 from tailwise.metrics.scores import crps
-from tailwise.tables.split import random_split
+from tailwise_bench.tables import random_parts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -329,8 +329,7 @@ def fit_lightgbm(x: pd.DataFrame, y: Array, seed: int) -> Predict:
 
 def _parts(n: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows that train and the fifth that calibrates."""
-    split = random_split(n, valid=0.0, test=CALIBRATION_SHARE, seed=seed)
-    return split.train, split.test
+    return random_parts(n, CALIBRATION_SHARE, seed)
 
 
 def fit_conformal(x: pd.DataFrame, y: Array, seed: int, *, fit: Fit) -> Predict:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import smoothed_density
-from tailwise.tables.split import pooled_split, random_split
+from tailwise.tables.split import pooled_split
 from tailwise_bench.problem import MAX_ROWS, PER_BIN, Array, Problem
 
 if TYPE_CHECKING:
@@ -133,12 +133,10 @@ class Table:
     def natural_split(self, seed: int, *, max_rows: int, suite: str = "") -> NaturalSplit:
         """Split the raw table at random, without stratification, and limit its training rows."""
         inputs, labels = self.inputs_and_labels()
-        split = random_split(len(labels), valid=0.0, test=TEST_SHARE, seed=seed)
-        train = _limited(split.train, max_rows, seed)
-        x_train, x_test = (inputs.iloc[rows].reset_index(drop=True) for rows in (train, split.test))
-        return NaturalSplit(
-            self.name, seed, x_train, labels[train], x_test, labels[split.test], len(labels), suite
-        )
+        rest, test = random_parts(len(labels), TEST_SHARE, seed)
+        train = _limited(rest, max_rows, seed)
+        x_train, x_test = (inputs.iloc[rows].reset_index(drop=True) for rows in (train, test))
+        return NaturalSplit(self.name, seed, x_train, labels[train], x_test, labels[test], len(labels), suite)
 
 
 def _limited(rows: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:
@@ -183,3 +181,10 @@ class NaturalSplit:
         for array in (self.y_train, self.y_test, self.rare):
             whole.update(np.ascontiguousarray(array).tobytes())
         return whole.hexdigest()[:12]
+
+
+def random_parts(n: int, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the sorted rows of two random parts; the second has this share of n rows, rounded down."""
+    rows = np.random.default_rng(seed).permutation(n)
+    second = int(share * n + 1e-9)  # 0.3 * 10 may be slightly below 3 in floating point
+    return np.sort(rows[second:]), np.sort(rows[:second])

@@ -9,8 +9,7 @@ import pytest
 
 from tailwise.images import ImageError
 from tailwise.labels.bins import LabelBins
-from tailwise.tables.split import dir_split
-from tailwise_bench.sources.listing import read_listing
+from tailwise_bench.sources.listing import dir_split, read_listing
 from tests.picture_samples import zipped
 
 TABLE = "age,path,split\n31,a.jpg,train\n59,b.jpg,valid\n70,c.jpg,test\n"
@@ -56,3 +55,12 @@ def test_agedb_dir_has_its_published_parts_and_shots(data_root: Path) -> None:
     bins = LabelBins.from_labels(train, edges=np.arange(-0.5, 102.5))
     shots = bins.regions()[bins.counts > 0]
     assert [int((shots == region).sum()) for region in ("many", "medium", "few")] == [51, 16, 33]
+
+
+def test_dir_split_takes_a_third_of_each_label_up_to_a_maximum() -> None:
+    y = np.repeat([1.0, 2.5, 7.0], [200, 10, 2])
+    split = dir_split(y, per_label=30)
+    for part in (split.valid, split.test):
+        assert np.unique(y[part], return_counts=True)[1].tolist() == [30, 3]
+    assert sorted([*split.train, *split.valid, *split.test]) == list(range(212))
+    assert not np.array_equal(dir_split(y, seed=1).test, split.test)

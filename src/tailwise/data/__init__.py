@@ -2,14 +2,7 @@
 
 from tailwise.streams import FrameRows, ParquetRows, RowStream, as_row_stream
 from tailwise.tables.bundled import load_abalone
-from tailwise.tables.split import (
-    Split,
-    balanced_split,
-    dir_split,
-    label_holdout,
-    pooled_split,
-    random_split,
-)
+from tailwise.tables.split import Split, label_holdout, pooled_split
 
 __all__ = [
     "FrameRows",
@@ -17,10 +10,7 @@ __all__ = [
     "RowStream",
     "Split",
     "as_row_stream",
-    "balanced_split",
-    "dir_split",
     "label_holdout",
     "load_abalone",
     "pooled_split",
-    "random_split",
 ]

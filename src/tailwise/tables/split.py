@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,66 +11,15 @@ from torch import Tensor
 from tailwise.labels.bins import LabelBins, checked_labels
 
 Rows = NDArray[np.int64]
-PARTS = ("train", "val", "test")
-_SAME = {"valid": "val", "validation": "val", "dev": "val", "training": "train", "testing": "test"}
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Sorted row numbers of three disjoint parts. Together they are all rows, unless stated otherwise."""
+    """Sorted row numbers of three disjoint parts."""
 
     train: Rows
     valid: Rows
     test: Rows
-
-
-def balanced_split(
-    y: ArrayLike | Tensor,
-    *,
-    bins: LabelBins | None = None,
-    per_bin: int = 20,
-    seed: int = 0,
-) -> Split:
-    """Return a split whose validation and test parts are balanced over the label bins.
-
-    From a bin of c rows, ``min(per_bin, floor(c / 3))`` rows go to the validation part, the same number to
-    the test part, and the rest to training. So at least a third of each bin is for training, and
-    all of a bin of one or two rows. `bins` defaults to `LabelBins.from_labels`.
-
-    >>> y = [0] * 90 + [1] * 9 + [2]
-    >>> split = balanced_split(y, per_bin=5)
-    >>> np.bincount(np.array(y)[split.test])
-    array([5, 3])
-    >>> np.bincount(np.array(y)[split.train])
-    array([80,  3,  1])
-    """
-    index, take = _binned(y, bins, per_bin)
-    rank = _random_ranks(index, np.random.default_rng(seed))
-    return _split(valid=rank < take, test=(rank >= take) & (rank < 2 * take))
-
-
-def dir_split(y: ArrayLike | Tensor, *, per_label: int = 30, seed: int = 666) -> Split:
-    """Return the split of DIR's face data: validation and test parts balanced over the label values.
-
-    From c rows of a label, ``min(floor(c / 3), per_label)`` go to the validation part, as many to the test
-    part. With the defaults, the rows of AgeDB-DIR give its published parts; IMDB-WIKI-DIR has
-    ``per_label=150``.
-
-    >>> y = [30] * 90 + [70] * 9 + [100]
-    >>> split = dir_split(y, per_label=5)
-    >>> np.unique(np.array(y)[split.test], return_counts=True)
-    (array([30, 70]), array([5, 3]))
-    """
-    labels = checked_labels(y)
-    generator = random.Random(seed)  # Python's own shuffle, because the published parts were drawn by it
-    valid, test = (np.zeros(len(labels), bool) for _ in range(2))
-    for value in np.unique(labels):
-        rows = np.flatnonzero(labels == value).tolist()
-        generator.shuffle(rows)
-        take = min(len(rows) // 3, per_label)
-        valid[rows[:take]] = True
-        test[rows[take : 2 * take]] = True
-    return _split(valid=valid, test=test)
 
 
 def pooled_split(
@@ -83,12 +30,13 @@ def pooled_split(
     seed: int = 0,
     pool_seed: int = 0,
 ) -> Split:
-    """Return a balanced split whose test rows come from a pool that all seeds share.
+    """Return a split whose validation and test parts are balanced over the label bins.
 
-    The pool is a third of every bin, at most ``2 * per_bin`` rows, and depends on `pool_seed` only. Test
-    rows are drawn from the pool, validation and training rows from the other rows. So a model tuned with
-    one seed has seen no test row of any other seed. Validation and test parts have the sizes of
-    `balanced_split`. Rows of the pool that are not drawn are in no part.
+    From a bin of c rows, ``min(per_bin, floor(c / 3))`` rows go to the validation part and as many to the
+    test part, so at least a third of each bin is for training. Test rows are drawn from a pool that all seeds
+    share, so a model tuned with one seed has seen no test row of any other seed. The pool is a third of every
+    bin, at most ``2 * per_bin`` rows, and depends on `pool_seed` only; rows of it that are not drawn are in
+    no part. `bins` defaults to `LabelBins.from_labels`.
 
     >>> y = [0] * 90 + [1] * 9 + [2]
     >>> first, second = (pooled_split(y, per_bin=5, seed=seed) for seed in (0, 1))
@@ -97,21 +45,17 @@ def pooled_split(
     >>> bool(np.isin(first.test, np.concatenate([second.train, second.valid])).any())
     False
     """
-    index, take = _binned(y, bins, per_bin)
+    if per_bin != int(per_bin) or per_bin < 0:
+        raise ValueError(f"per_bin must be a whole number of at least 0, got {per_bin!r}")
+    labels = checked_labels(y)
+    index = (bins if bins is not None else LabelBins.from_labels(labels)).index(labels)
+    take = np.minimum(per_bin, np.bincount(index) // 3)[index]
     thirds = (np.bincount(index) // 3)[index]
     pool = _random_ranks(index, np.random.default_rng(pool_seed)) < np.minimum(2 * per_bin, thirds)
     # Not the pool's random stream: with equal seeds the pool's first rows would always be drawn.
     rank = _random_ranks(2 * index + pool, np.random.default_rng([seed, 1]))
     drawn = rank < take
     return Split(*(np.flatnonzero(rows) for rows in (~pool & ~drawn, ~pool & drawn, pool & drawn)))
-
-
-def _binned(y: ArrayLike | Tensor, bins: LabelBins | None, per_bin: int) -> tuple[Rows, Rows]:
-    """The bin of every row, and the number of that bin's rows that go to a held-out part. (N,) each"""
-    _check_count("per_bin", per_bin, least=0)
-    labels = checked_labels(y)
-    index = (bins if bins is not None else LabelBins.from_labels(labels)).index(labels)
-    return index, np.minimum(per_bin, np.bincount(index) // 3)[index]
 
 
 def _random_ranks(group: Rows, rng: np.random.Generator) -> Rows:
@@ -128,7 +72,7 @@ def _random_ranks(group: Rows, rng: np.random.Generator) -> Rows:
 def label_holdout(y: ArrayLike | Tensor, *, share: float, seed: int = 0, pool_small: bool = False) -> Rows:
     """Return row numbers to hold out: the given share of every label bin, rounded at random.
 
-    Unlike a random part, it cannot miss the tail by chance. Unlike `balanced_split`, it keeps the
+    Unlike a random part, it cannot miss the tail by chance. Unlike `pooled_split`, it keeps the
     distribution of the labels. At least one row of every bin stays for training.
 
     With `pool_small`, bins too small for a row in both parts are pooled with small neighbours, and at least
@@ -172,26 +116,6 @@ def _pools(counts: Rows, share: float) -> Rows:
     return pools
 
 
-def random_split(n: int, *, valid: float = 0.15, test: float = 0.15, seed: int = 0) -> Split:
-    """Return a random split of n rows; `valid` and `test` are shares of n, rounded down.
-
-    >>> split = random_split(10, valid=0.2, test=0.3)
-    >>> len(split.train), len(split.valid), len(split.test)
-    (5, 2, 3)
-    """
-    _check_count("n", n, least=1)
-    for name, share in (("valid", valid), ("test", test)):
-        if not 0 <= share < 1:
-            raise ValueError(f"{name} is a share of the rows, at least 0 and below 1; got {share!r}")
-    if valid + test >= 1:
-        raise ValueError(f"valid={valid} and test={test} leave no rows for training")
-    rank = np.empty(n, np.int64)
-    # 0.3 * 10 may be slightly below 3 in floating point, but 3 is meant.
-    first, second = (int(np.floor(share * n + 1e-9)) for share in (valid, test))
-    rank[np.random.default_rng(seed).permutation(n)] = np.arange(n)
-    return _split(valid=rank < first, test=(rank >= first) & (rank < first + second))
-
-
 def halves(n: int, seed: int, least: int) -> tuple[Rows, Rows]:
     """Return two random halves of n held-out rows: one to select and scale by, one to fit intervals on.
 
@@ -201,21 +125,3 @@ def halves(n: int, seed: int, least: int) -> tuple[Rows, Rows]:
         return np.arange(n), np.arange(n)
     order = np.random.default_rng(seed).permutation(n)
     return np.sort(order[: n // 2]), np.sort(order[n // 2 :])
-
-
-def _check_count(name: str, value: int, least: int) -> None:
-    if value != int(value) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-
-
-def _split(*, valid: NDArray[np.bool_], test: NDArray[np.bool_]) -> Split:
-    return Split(*(np.flatnonzero(chosen) for chosen in (~(valid | test), valid, test)))
-
-
-def as_parts(names: Sequence[str], column: str, where: str) -> NDArray[np.str_]:
-    """Return parts as train, val or test; valid, validation and dev count as val."""
-    parts = [_SAME.get(part.strip().lower(), part.strip().lower()) for part in names]
-    for row, part in enumerate(parts):
-        if part not in PARTS:
-            raise ValueError(f"{where}, row {row}: {column} is {names[row]!r}, not one of {', '.join(PARTS)}")
-    return np.array(parts, dtype="<U5")
