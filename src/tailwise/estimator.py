@@ -15,7 +15,7 @@ from torch import nn
 
 from tailwise.calibration.calibration import Calibration, Predicted
 from tailwise.calibration.column_groups import BINS, ColumnGroups
-from tailwise.calibration.interval_scores import RunningCoverage
+from tailwise.calibration.interval_scores import coverage_by_group
 from tailwise.calibration.scaling import standard_deviation
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins
@@ -384,11 +384,8 @@ class TailRegressor(RegressorMixin, Settings):
         if len(codes) != len(labels):
             raise ValueError(f"column has {len(codes)} values for {len(labels)} rows")
         ends = self.predict_interval(X, coverage, **prediction).reshape(len(labels), -1, 2)
-        tables = []
-        for (lower, upper), y in zip(ends.transpose(1, 2, 0), labels.T, strict=True):
-            running = RunningCoverage(groups)
-            running.add(codes, lower, upper, y)
-            tables.append(running.table())
+        targets = zip(ends.transpose(1, 2, 0), labels.T, strict=True)
+        tables = [coverage_by_group(groups, codes, low, high, y) for (low, high), y in targets]
         return self._by_target(tables)
 
     def _by_target(self, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:

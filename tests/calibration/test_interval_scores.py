@@ -9,8 +9,8 @@ import pytest
 
 from tailwise.calibration.column_groups import ColumnGroups
 from tailwise.calibration.interval_scores import (
-    RunningCoverage,
     constant_interval,
+    coverage_by_group,
     intervals_by_region,
     wilson_interval,
 )
@@ -55,11 +55,9 @@ def test_what_does_not_fit_is_named() -> None:
 
 def test_coverage_by_the_values_of_a_column_by_hand() -> None:
     groups = ColumnGroups.of(["a", "b"])
-    running, codes = RunningCoverage(groups), groups.codes(["a", "a", "a", "a", "c"])
+    codes = groups.codes(["a", "a", "a", "a", "c"])
     y, upper = np.array([1.0, 2.0, 3.0, 9.0, 0.0]), np.array([4.0, 4.0, 4.0, 8.0, 2.0])
-    for rows in (slice(2), slice(2, None)):
-        running.add(codes[rows], np.zeros(5)[rows], upper[rows], y[rows])
-    table = running.table()
+    table = coverage_by_group(groups, codes, np.zeros(5), upper, y)
     assert table["value"].tolist() == ["a", "other", "all"]
     assert table["coverage"].tolist() == [0.75, 1.0, 0.8]
     assert table["width"].tolist() == [5.0, 2.0, 4.4]

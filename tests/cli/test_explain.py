@@ -33,9 +33,7 @@ def test_reasons_of_rows_sum_to_their_predictions(run: Run, place: Path, tmp_pat
         assert (lines["attribution"].abs().diff().dropna() <= 0).all()
     assert list(found["row"].unique()) == [7, 2]
     told = ("--row", 0, "--of", "width", "--top", 1, "--background", place / "houses.csv")
-    done = run(
-        "explain", model, table, "-o", out, *told, "--background-rows", 3, "--escape-formulas", "--force"
-    )
+    done = run("explain", model, table, "-o", out, *told, "--background-rows", 3, "--force")
     assert done.exit_code == 0 and "wrote the reasons of 1 row to" in done.stderr
     assert len(pd.read_csv(out)) == 1 and "width" in pd.read_csv(out)
 

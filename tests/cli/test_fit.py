@@ -129,8 +129,7 @@ def test_weights_reach_the_model_and_are_not_an_input(
     facts = pages[0]
     assert (facts.weight, facts.source, facts.target, facts.features) == ("w", "weighed.csv", "price", 2)
     assert facts.trained_here and facts.seed == 3 and facts.seconds > 0
-    (tmp_path / "c.toml").write_text('weight = "w"\n')
-    out = run(*line, "-o", tmp_path / "n", "--config", tmp_path / "c.toml", "--test", place / "new.csv",
+    out = run(*line, "-o", tmp_path / "n", "--weight", "w", "--test", place / "new.csv",
               "--valid", place / "new.csv")  # fmt: skip
     assert out.exit_code == 0, out.output
     assert [model.method for model, *_ in given] == ["vir-dial", "vir-dial"]
@@ -175,8 +174,6 @@ def test_intervals_by_a_column(run: Run, place: Path, tmp_path: Path) -> None:
     assert f"By the column {column}" in TailRegressor.load(tmp_path / "m").explain_intervals()
     out = run("export", tmp_path / "m")
     assert out.exit_code == 1 and "fit it without --conformal-by" in out.stderr
-    out = run(*line, column, "--images", tmp_path, "--force")
-    assert out.exit_code == 1 and "--conformal-by is for tables" in out.stderr
 
 
 def test_unknown_names_are_refused_before_any_training(run: Run, place: Path, tmp_path: Path) -> None:

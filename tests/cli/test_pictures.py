@@ -27,34 +27,36 @@ def run(*arguments: object) -> Result:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with pictures, a table of them with parts, and the same in an archive."""
+    """Return a folder with pictures, tables of them, and the same in an archive."""
     top = tmp_path_factory.mktemp("faces")
     names = [f"in/{i}.png" for i in range(len(AGES))]
     write_pictures(top / "pictures", names, pictures(AGES, 16))
     zipped(top / "pictures", top / "pictures.zip")
-    part = np.array(["train", "train", "train", "dev", "test"])[np.arange(len(AGES)) % 5]
-    pd.DataFrame({"age": AGES, "path": names, "split": part}).to_csv(top / "faces.csv", index=False)
+    faces, tested = pd.DataFrame({"age": AGES, "path": names}), np.arange(len(AGES)) % 5 == 4
+    for name, table in {"faces": faces, "train": faces[~tested], "test": faces[tested]}.items():
+        table.to_csv(top / f"{name}.csv", index=False)
     return top
 
 
 @pytest.fixture(scope="module")
 def fitted(folder: Path, torchvision: ModuleType) -> tuple[Path, Result]:
-    """Return a model that was fitted by the column of parts, and what the command printed."""
+    """Return a model with test pictures of its own, and what the command printed."""
     model = folder / "model.tailwise"
     done = run(
-        "fit", folder / "faces.csv", "--images", folder / "pictures", "--target", "age", "--out", model,
-        "--split", "split", "--image-size", 16, "--epochs", 1, "--report", folder / "page.html", "--json",
+        "fit", folder / "train.csv", "--images", folder / "pictures", "--target", "age", "--out", model,
+        "--test", folder / "test.csv", "--image-size", 16, "--epochs", 1, "--report", folder / "page.html",
+        "--json",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     return model, done
 
 
-def test_fit_uses_the_parts_and_shows_the_pictures(folder: Path, fitted: tuple[Path, Result]) -> None:
+def test_fit_shows_the_pictures(folder: Path, fitted: tuple[Path, Result]) -> None:
     page = (folder / "page.html").read_text()
     assert page.count('src="data:image/jpeg;base64,') == 10  # five errors and five intervals
     assert "from pictures" in page
     assert json.loads(fitted[1].stdout)["report"] == str(folder / "page.html")
-    assert "note: a larger part test of 'split', or a table given with --test" in fitted[1].stderr
+    assert "note: a larger --test-share, or a table given with --test" in fitted[1].stderr
 
 
 def test_predict_and_evaluate_find_the_pictures_in_an_archive_too(
@@ -74,16 +76,12 @@ def test_predict_and_evaluate_find_the_pictures_in_an_archive_too(
         assert done.exit_code == 0, done.output
 
 
-def test_tables_without_paths_or_training_rows_are_explained(folder: Path, torchvision: ModuleType) -> None:
+def test_tables_without_paths_are_explained(folder: Path, torchvision: ModuleType) -> None:
     whole = pd.read_csv(folder / "faces.csv")
-    for change, message in (
-        ({"path": whole["path"].where(whole.index != 4)}, "column 'path' is empty in line 6: fill it"),
-        ({"split": "test"}, "no row has 'train' in the column 'split'"),
-    ):
-        whole.assign(**change).to_csv(folder / "changed.csv", index=False)
-        given = ("--images", folder / "pictures", "--split", "split", "--out", folder / "none.tailwise")
-        done = run("fit", folder / "changed.csv", "--target", "age", *given)
-        assert done.exit_code == 1 and message in done.output
+    whole.assign(path=whole["path"].where(whole.index != 4)).to_csv(folder / "changed.csv", index=False)
+    given = ("--images", folder / "pictures", "--out", folder / "none.tailwise")
+    done = run("fit", folder / "changed.csv", "--target", "age", *given)
+    assert done.exit_code == 1 and "column 'path' is empty in line 6: fill it" in done.output
 
 
 def test_broken_pictures_stop_a_command_or_are_left_out(folder: Path, fitted: tuple[Path, Result]) -> None:
@@ -100,11 +98,8 @@ def test_broken_pictures_stop_a_command_or_are_left_out(folder: Path, fitted: tu
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--export", "m.onnx"), "--export is for tables"),
-        (("--split", "part"), "no column 'part'"),
         (("--images", "nowhere"), "nowhere does not exist: name the folder or the zip archive"),
         (("--paths", "file"), "no column 'file'"),
-        (("--split", "path"), "not one of train, val, test"),
         (("--backbone", "mlp"), "unknown backbone for pictures 'mlp'; choose one of resnet18, resnet50"),
         (("--augment", "strog"), "did you mean 'strong'"),
     ],
@@ -117,13 +112,6 @@ def test_what_does_not_fit_pictures_is_explained(
     flags = [part for pair in given.items() for part in pair]
     done = run("fit", folder / "faces.csv", "--target", "age", "--quiet", *flags)
     assert done.exit_code == 1 and message in done.output, done.output
-
-
-def test_tables_have_no_column_of_parts(folder: Path) -> None:
-    done = run(
-        "fit", folder / "faces.csv", "-t", "age", "--split", "split", "--out", folder / "none.tailwise"
-    )
-    assert done.exit_code == 1 and "for tables give --valid and --test" in done.output
 
 
 def test_models_of_pictures_need_them_and_models_of_tables_refuse_them(

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "research").rglob("*.md")])
 PAGES = [page for page in PAGES if page.parent.name != "templates"]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-FITTED = ["command-line", "estimator", "explanations", "intervals", "metrics", "serving", "start"]
+FITTED = ["estimator", "explanations", "intervals", "metrics", "serving", "start"]
 
 
 def anchors(page: Path) -> set[str]:

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.methods import get_method
 from tailwise.model import base as bases
 from tailwise.report.baselines import Lineup, Training, fit_rival, line_up
 from tailwise.report.contest import PLAIN
@@ -89,7 +88,6 @@ def facts(models: dict[str, TailRegressor]) -> Callable[[str], Facts]:
             train_rows=560,
             features=3,
             command=f"tailwise fit shells.csv --target 'rings & <things>' --report {'long_' * 20}.html",
-            parts=get_method(method).parts,
             intervals=models[method].explain_intervals(),
             seed=0,
             epochs=[3],

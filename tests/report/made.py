@@ -37,7 +37,6 @@ def scored(
         title=title,
         y=y,
         distribution=distribution,
-        uncalibrated=distribution,
         bins=LabelBins.from_labels(train),
         lower=lower,
         upper=upper,

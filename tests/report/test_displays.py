@@ -18,7 +18,6 @@ from tailwise.calibration.interval_scores import wilson_interval
 from tailwise.report import plots
 from tailwise.report.baselines import Lineup
 from tailwise.report.displays import (
-    CalibrationDisplay,
     DependenceDisplay,
     DialDisplay,
     HistogramDisplay,
@@ -29,10 +28,9 @@ from tailwise.report.displays import (
     ReliabilityDisplay,
     ScoresDisplay,
     SparsificationDisplay,
-    VarianceDisplay,
     svg_element,
 )
-from tailwise.report.formatting import number, percent
+from tailwise.report.formatting import number
 from tailwise.report.scores import LEVELS, Scores, score_model
 
 Rows = tuple[pd.DataFrame, np.ndarray]
@@ -51,7 +49,7 @@ def some(scores: Scores, rows: NDArray[np.int64]) -> Scores:
     """The scores of these rows."""
     return replace(
         scores, y=scores.y[rows], distribution=scores.distribution[rows],
-        uncalibrated=scores.uncalibrated[rows], lower=scores.lower[rows], upper=scores.upper[rows],
+        lower=scores.lower[rows], upper=scores.upper[rows],
     )  # fmt: skip
 
 
@@ -92,7 +90,7 @@ def test_rare_rows_are_drawn_first_and_leave_their_room_to_others(vir: Scores) -
     assert shown == {"many-shot": 180, "medium-shot": 20, "few-shot": 100}
 
 
-@pytest.mark.parametrize("kind", [PredictionDisplay, VarianceDisplay, HistogramDisplay, DialDisplay])
+@pytest.mark.parametrize("kind", [PredictionDisplay, HistogramDisplay, ReliabilityDisplay, DialDisplay])
 def test_dollars_in_names_are_no_formulas(vir: Scores, kind: type[ScoresDisplay]) -> None:
     name = r"price ($\fraq) in $"
     assert name in unescape(kind(replace(vir, title=name), name).svg)
@@ -150,12 +148,6 @@ def test_words_agree_with_the_figures(lineup: Lineup) -> None:
     assert f"from {number(vir.error.mean())} to {half}." in SparsificationDisplay(lineup).text
     few = int(vir.bins.counts[vir.bins.regions() == "few"].sum())
     assert f"{few:,} rows in few-shot bins." in HistogramDisplay(lineup).text
-    shares = CalibrationDisplay(lineup).shares
-    assert list(shares) == ["network alone", "scaled on held-out rows", "final intervals"]
-    assert f"final intervals {percent(shares['final intervals'])}." in CalibrationDisplay(lineup).text
-    bare = CalibrationDisplay(replace(vir, uncalibrated=vir.distribution))
-    assert list(bare.shares) == ["network alone", "final intervals"]
-    assert 0 <= VarianceDisplay(lineup).epistemic <= 1
 
 
 def test_the_dial_has_every_point(lineup: Lineup) -> None:

@@ -21,7 +21,6 @@ from PIL import Image
 
 from tailwise import TailRegressor
 from tailwise.explanations import shapley
-from tailwise.methods import get_method
 from tailwise.model.inputs import TensorInputs
 from tailwise.report import page as page_module
 from tailwise.report import plots
@@ -90,10 +89,10 @@ def test_the_page_has_every_part_in_order(page: str) -> None:
         *FIRST, "The dial between common and rare labels", "Verdict", *CHARTS,
             "Which columns drive the tail", "Rows to look at",
         "Largest errors", "Widest intervals", "Figures by region", "How to reproduce this",
-        "Reliability", "Noise or lack of data?", "Calibration, before and after", "Weights",
+        "Reliability",
     ]  # fmt: skip
     assert len(read.ids) == len(set(read.ids))
-    assert len(read.pictures) == 11 and all(len(text) > 40 for text in read.pictures)
+    assert len(read.pictures) == 8 and all(len(text) > 40 for text in read.pictures)
     assert len(page.encode()) < 2_000_000
     assert "break-after: avoid" in page  # on paper no heading stays behind alone
     for name in re.findall(r'(?:url\(#|href="#)([^")]+)', page):
@@ -144,8 +143,7 @@ def test_the_slider_has_the_figures_of_every_setting(lineup: Lineup, page: str) 
 def test_options_and_formulas_are_behind_a_fold(page: str) -> None:
     shown, folded = page.split("<details>")
     assert re.search(r"VIR:\w", folded) and not re.search(r"VIR:\w", shown)
-    for text in ("kernel", "batch size"):
-        assert text not in shown and text in folded
+    assert "batch size" not in shown and "batch size" in folded
     assert "lr" not in re.findall(r"<li>(\w+)", folded)  # not set
     assert "Trained for 3\nepochs; the weights of epoch 2 were kept" in shown
 
@@ -153,14 +151,12 @@ def test_options_and_formulas_are_behind_a_fold(page: str) -> None:
 @pytest.fixture
 def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the charts, which test_displays has."""
-    for name in ("main_charts", "detail_charts"):
-        monkeypatch.setattr(page_module, name, lambda *_: [])
+    monkeypatch.setattr(page_module, "main_charts", lambda *_: [])
 
 
 def test_a_page_about_one_model_alone(plain: Scores, facts: MakeFacts, no_charts: None) -> None:
     alone = Lineup(replace(plain, calibration=None))
     page = model_page(alone, judge(alone), facts("vanilla"))
-    assert "gives every row the same weight" in page and "does not smooth features" in page
     assert "emphasis" not in page.split("</style>")[1].split("<script>")[0] and "with their first" not in page
 
 
@@ -192,25 +188,6 @@ def test_the_opening_says_what_was_trained_on_what(vir: Scores, facts: MakeFacts
     assert text(trained_here=False, test_source="rows of new.csv").endswith(
         "300 rows of new.csv. They hold only if no model was trained on these rows."
     )
-
-
-def test_weights_and_smoothing_in_words(vir: Scores, facts: MakeFacts, no_charts: None) -> None:
-    lineup = Lineup(vir)
-
-    def words(name: str = "vir", **options: Any) -> str:
-        parts = get_method(name).parts.with_options(**options)
-        page = model_page(lineup, judge(lineup), replace(facts("vir"), parts=parts))
-        return unescape(page.split("<details>")[1])
-
-    assert "gives every row the same weight" in words("vanilla")
-    assert "smoothed by a gaussian kernel over" in words()
-    assert "It acts on the loss of each row." in words(**{"weights.on": "loss"})
-    plain = words(**{"weights.kernel": None, "weights.power": 1.0, "smoothing.kernel": None})
-    assert "A row's weight is the label density, to the power -1." in plain and "does not smooth" in plain
-    assert "falls linearly" in words("dense")
-    assert "the form 'reference' with" in words(**{"weights.form": "reference"})
-    wide = words(**{"smoothing.radius": 3, "smoothing.bandwidth": 1.5})
-    assert "over 7 bins, with a bandwidth of 1.5 bins." in wide
 
 
 # -- the first screen ------------------------------------------------------------------------------

@@ -37,7 +37,6 @@ def axes() -> Axes:
         lambda name: plots.label_histogram(BINS, axes(), label=name),
         lambda name: plots.error_by_label({name: curve()}, axes(), bins=BINS, label=name),
         lambda name: plots.by_region_bars({name: regions()}, "coverage", axes()),
-        lambda name: plots.reliability_diagram({name: [0.1, 0.5]}, [0.1, 0.6], axes()),
         lambda name: diagnose(np.arange(30.0)).plot(label=name),
     ],
 )

@@ -1,6 +1,5 @@
 """Predictions of new rows, and figures by region and along the label."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -36,7 +35,6 @@ def by_hand() -> Scores:
         title="made",
         y=y,
         distribution=Normal(mean, torch.tensor([1.0, 2, 3, 4, 5, 6], dtype=torch.float64)),
-        uncalibrated=Normal(mean, 1e-12),
         bins=LabelBins.from_labels(np.repeat([0.0, 4.0], [200, 3])),
         lower=mean.numpy() - 1,
         upper=mean.numpy() + 1.5,
@@ -54,19 +52,15 @@ def test_figures_by_region_by_hand(by_hand: Scores) -> None:
     assert table.loc["medium", ["mae", "bias", "coverage", "width"]].isna().all()
 
 
-def test_reliability_by_region_and_of_the_distribution(by_hand: Scores) -> None:
+def test_reliability_by_region(by_hand: Scores) -> None:
     assert by_hand.reliability().tolist() == pytest.approx([5 / 6] * len(LEVELS))
     assert by_hand.reliability("few").tolist() == [0.0] * len(LEVELS)
     assert np.isnan(by_hand.reliability("medium")).all()
-    assert by_hand.distribution_reliability(calibrated=False).tolist() == [0.0] * len(LEVELS)
-    assert by_hand.distribution_reliability(calibrated=True)[-1] == 1.0
 
 
 def test_points_along_the_label_pool_whole_bins(by_hand: Scores) -> None:
     curve = by_hand.along_label(min_rows=1)
     assert curve[["center", "n", "mae"]].to_numpy().tolist() == [[0, 5, 1], [4, 1, 2]]
-    assert curve["std"].tolist() == pytest.approx([math.sqrt(3), math.sqrt(6)])
-    assert curve["epistemic_std"].tolist() == [0, 0]
     pooled = by_hand.along_label(min_rows=2)  # the last row alone is too few
     assert pooled["n"].tolist() == [6] and pooled["mae"].tolist() == pytest.approx([7 / 6])
 
@@ -87,21 +81,6 @@ def test_scores_agree_with_the_estimators_own(
         np.testing.assert_allclose(vir.by_region()[name], own[name], rtol=1e-5, equal_nan=True)
     np.testing.assert_allclose(np.stack([vir.lower, vir.upper], 1), models["vir"].predict_interval(X, 0.9))
     assert vir.reliability()[LEVELS.index(0.9)] == pytest.approx(vir.inside.mean())
-
-
-def test_calibration_can_be_undone(models: dict[str, TailRegressor], vir: Scores, new_rows: Rows) -> None:
-    scaling = models["vir"].calibrators_[0].scaling
-    assert scaling is not None
-    again = scaling.apply(vir.uncalibrated)
-    torch.testing.assert_close(again.variance, vir.distribution.variance)
-    plain = {"base": None, "folds": 1, "emphasis": 0.0, "calibrate": False, "conformal": None}
-    x, y = new_rows
-    y = y + x["b"].to_numpy() / 9  # no longer whole, so that ends of intervals are not either
-    bare = TailRegressor(epochs=1, random_state=0, **plain).fit(x, y)
-    scored = score_model(bare, x, y, coverage=0.5)
-    assert scored.uncalibrated is scored.distribution  # nothing was scaled
-    low, high = (end.double().numpy() for end in scored.distribution.interval(0.5))
-    np.testing.assert_allclose([scored.lower, scored.upper], [low, high])
 
 
 def test_one_of_several_targets_is_chosen(new_rows: Rows) -> None:

@@ -112,33 +112,24 @@ def coverage_and_width(rows: int, covered: int, width: float) -> tuple[int, floa
     return rows, covered / rows, *wilson_interval(covered, rows), width / rows
 
 
-class RunningCoverage:
-    """Coverage and width of intervals by the groups of a column, for rows that come in parts."""
+def coverage_by_group(
+    groups: ColumnGroups, codes: NDArray[np.int64], lower: Floats, upper: Floats, y: Floats
+) -> pd.DataFrame:
+    """Return rows, coverage with its 95% Wilson interval, and mean width of each group and of all rows.
 
-    def __init__(self, groups: ColumnGroups) -> None:
-        self.names = ("other", *groups.names)
-        self._sums = np.zeros((3, len(self.names)))  # rows, covered rows and width
+    Codes are those of `groups`; ``other`` are rows of no group. (N,) each
+    """
+    import pandas as pd
 
-    def add(self, codes: NDArray[np.int64], lower: Floats, upper: Floats, y: Floats) -> None:
-        """Take in intervals and labels of some rows; codes are those of `ColumnGroups`. (N,) each"""
-        for k, values in enumerate((None, (y >= lower) & (y <= upper), upper - lower)):
-            self._sums[k] += np.bincount(codes, values, len(self.names))
-
-    def table(self) -> pd.DataFrame:
-        """Return rows, coverage with its 95% Wilson interval, and mean width of each group and of all rows.
-
-        ``other`` are rows of no group.
-        """
-        import pandas as pd
-
-        order = [*range(1, len(self.names)), 0]
-        sums = [(self.names[k], *self._sums[:, k]) for k in order if self._sums[0, k] > 0]
-        table = [
-            (name, *coverage_and_width(round(rows), round(covered), width))
-            for name, rows, covered, width in [*sums, ("all", *self._sums.sum(1))]
-        ]
-        names = ["value", "rows", "coverage", "coverage_low", "coverage_high", "width"]
-        return pd.DataFrame(table, columns=names)
+    names, order = ("other", *groups.names), [*range(1, len(groups.names) + 1), 0]
+    inside, table = (y >= lower) & (y <= upper), []
+    for name, rows in [*((names[k], codes == k) for k in order), ("all", np.ones(len(codes), bool))]:
+        if rows.any():
+            sums = int(rows.sum()), int(inside[rows].sum()), float((upper - lower)[rows].sum())
+            table.append((name, *coverage_and_width(*sums)))
+    return pd.DataFrame(
+        table, columns=["value", "rows", "coverage", "coverage_low", "coverage_high", "width"]
+    )
 
 
 def wilson_interval(hits: int, n: int) -> tuple[float, float]:

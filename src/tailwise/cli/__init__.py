@@ -14,8 +14,6 @@ import signal
 import sys
 from types import FrameType
 
-from tailwise.cli.addresses import reserve_less
-
 INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -68,7 +66,6 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 100)
     try:
         _handle_signals()
-        reserve_less()
         from tailwise.cli.app import app
 
         app()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from typing import Annotated, Any
@@ -24,7 +25,6 @@ from tailwise.cli import (
     predict,
     recalibrate,
 )
-from tailwise.cli.addresses import address_limit
 from tailwise.cli.options import flattened
 from tailwise.cli.output import printable
 
@@ -55,8 +55,15 @@ class _Commands(TyperGroup):
             raise typer.Exit(1) from None
 
 
+_COUNT = re.compile(r"(?<![\w'.-])\d+(?![\w'])")
+"""A whole number in a text, but not in a name in quotes."""
+
+
 def _show_warnings_as_notes() -> None:
-    """Print each warning of tailwise once, as a note, and hide those of other packages."""
+    """Print each warning of tailwise once, as a note, and hide those of other packages.
+
+    Parts of a table that is read in parts differ only in the counts of a warning.
+    """
     if os.environ.get(DEBUG):
         return
     warnings.simplefilter("ignore")
@@ -65,9 +72,10 @@ def _show_warnings_as_notes() -> None:
     shown = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        if str(message) not in shown:  # rows are predicted once per target, with the same warnings
+        words = _COUNT.sub("", str(message))
+        if words not in shown:
             typer.echo(printable(f"note: {message}"), err=True)
-        shown.add(str(message))
+        shown.add(words)
 
     warnings.showwarning = show
 
@@ -82,24 +90,10 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"cannot {f'use {error.filename}' if error.filename else 'write'}: {error.strerror}"
     if isinstance(error, MemoryError) or any(words in text for words in _NO_MEMORY):
-        return (
-            f"not enough memory{_memory_limit() or ':'} use fewer rows, fewer label bins, or columns with "
-            "fewer distinct texts"
-        )
+        return "not enough memory: use fewer rows, fewer label bins, or columns with fewer distinct texts"
     if isinstance(error, (ValueError, OSError, RuntimeError, ImportError)):
         return text
     return f"unexpected {type(error).__name__}: {text} (set {DEBUG}=1 for a traceback, and please report it)"
-
-
-def _memory_limit() -> str:
-    """Return which limit applies; one on addresses (ulimit -v) also counts memory that is only reserved."""
-    limit = address_limit()
-    if limit is None:
-        return ""
-    return (
-        f" within the limit of {limit / 1e9:.1f} GB (ulimit -v), which also counts memory that is reserved "
-        "but not used: raise it,"
-    )
 
 
 app = typer.Typer(

@@ -6,11 +6,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailwise.cli.addresses import check_addresses
 from tailwise.cli.options import (
     Drop,
     Force,
@@ -41,7 +40,7 @@ from tailwise.cli.output import (
 from tailwise.cli.read import Pictures, Reader, Roles, Rows
 
 if TYPE_CHECKING:
-    from tailwise.labels.bins import LabelBins
+    from tailwise.report.contest import Contest
     from tailwise.report.results import Results
 
 Workers = Annotated[int, typer.Option(metavar="N", min=1, help="Number of processes.")]
@@ -63,60 +62,47 @@ class DemoRuns(Runs):
     workers: Workers = 2
 
 
-class Comparison(NamedTuple):
-    """Finished runs of several methods on one table."""
+def run_contest(contest: Contest, options: Runs, quiet: bool, kept: Path | None = None) -> Results:
+    """Train each method as `fit` does, and test it on the rows that `fit` holds out, or on balanced rows.
 
-    results: Results
-    title: str
-    bins: LabelBins
-    """Of the training part of the first seed, for a picture."""
-
-    @property
-    def lines(self) -> str:
-        """The runs as a results file has them: one JSON object per line."""
-        return "".join(json.dumps(record) + "\n" for record in self.results.records)
-
-    @property
-    def page(self) -> str:
-        """The HTML page that ranks the methods."""
-        from tailwise.report.ranking import comparison_page
-
-        return comparison_page(self.results, title=self.title, command=command_line())
-
-
-def run_comparison(
-    rows: Rows,
-    methods: Sequence[str],
-    options: Runs,
-    *,
-    quiet: bool,
-    kept: Path | None = None,
-    **contest: Any,
-) -> Comparison:
-    """Train each method as `fit` does; test it on the rows that `fit` holds out, or on balanced rows.
-
-    Runs that `kept` has are not repeated. `contest` are further settings of `Contest`.
+    Runs that `kept` has are not repeated.
     """
     import tempfile
 
-    import numpy as np
-
-    from tailwise.report.contest import Contest, run_contest
+    from tailwise.report import contest as methods
     from tailwise.report.results import Results
 
-    labels = np.asarray(rows.labels, np.float64)
-    runs = Contest(rows.name, rows.X, labels, tuple(methods), options.epochs, **contest)
     with tempfile.TemporaryDirectory() as temporary:
-        records = run_contest(
-            runs,
+        records = methods.run_contest(
+            contest,
             range(options.seeds),
             out=Path(temporary, "results.jsonl") if kept is None else kept,
             workers=options.workers,
             report=lambda line: note(line, quiet),
         )
-    results = Results(records)
-    title = f"{rows.y.columns[0]}: {len(results.methods)} methods on {rows.name}"
-    return Comparison(results, title, runs.training_bins(0))
+    return Results(records)
+
+
+def _contest(rows: Rows, methods: Sequence[str], options: Runs, **settings: Any) -> Contest:
+    import numpy as np
+
+    from tailwise.report.contest import Contest
+
+    labels = np.asarray(rows.labels, np.float64)
+    return Contest(rows.name, rows.X, labels, tuple(methods), options.epochs, **settings)
+
+
+def _files(results: Results, target: str, *, lines: Path | None, page: Path | None) -> dict[Path, Any]:
+    """Return the content of a results file, one JSON object per line, and of the page that ranks methods."""
+    from tailwise.report.ranking import comparison_page
+
+    files: dict[Path, Any] = {}
+    if lines is not None:
+        files[lines] = "".join(json.dumps(record) + "\n" for record in results.records)
+    if page is not None:
+        title = f"{target}: {len(results.methods)} methods on {results.data[0]}"
+        files[page] = comparison_page(results, title=title, command=command_line())
+    return files
 
 
 def demo(
@@ -138,7 +124,6 @@ def demo(
         raise ValueError(f"{out} is a file; name a folder with --out")
     page, picture, lines = (out / name for name in ("report.html", "demo.png", "results.jsonl"))
     check_outputs({path.name: path for path in (page, picture, lines)}, force=force)
-    check_addresses(catboost=True)
     from tailwise.data import load_abalone
     from tailwise.report.ranking import comparison_picture
 
@@ -147,17 +132,12 @@ def demo(
     note(f"Training {', '.join(methods)} on abalone with {seeds} ...", quiet)
     table = load_abalone()
     rows = Rows(table.drop(columns="Rings"), table[["Rings"]], name="abalone")
-    comparison = run_comparison(rows, methods, runs, quiet=quiet, balanced=True)
-    figure = comparison_picture(comparison.results, comparison.bins, label="rings (age of an abalone)")
-    print_comparison(comparison.results)
-    write_outputs(
-        {
-            page: comparison.page,
-            picture: lambda part: figure.savefig(part, dpi=110, format="png"),
-            lines: comparison.lines,
-        },
-        quiet,
-    )
+    contest = _contest(rows, methods, runs, balanced=True)
+    results = run_contest(contest, runs, quiet)
+    figure = comparison_picture(results, contest.training_bins(0), label="rings (age of an abalone)")
+    print_comparison(results)
+    drawn: dict[Path, Any] = {picture: lambda part: figure.savefig(part, dpi=110, format="png")}
+    write_outputs(_files(results, "Rings", lines=lines, page=page) | drawn, quiet)
 
 
 def compare(
@@ -197,30 +177,23 @@ def compare(
     is given.
     """
     check_outputs({"--out": out, "--report": report}, force=shared.force, inputs=[data])
-    check_addresses(catboost=True)
     names = _checked_methods(methods, pictures=pictures.images is not None)
     column, settings = only_target(target), pictures.parameters("auto")
     rows = Reader(shared, Pictures.to_train(pictures)).rows(data, Roles([column], split_names(drop)))
     rows = replace(rows, name="data" if data == STANDARD else Path(data).name.split(".")[0])
     kept = None if out is None else checkpoint_path(out)
-    outputs: dict[Path, Any] = {}
     with resumable(kept):
-        comparison = run_comparison(
-            rows, names, runs, quiet=shared.quiet, kept=kept, balanced=balanced, settings=settings
-        )
-        if out is not None:
-            outputs[out] = comparison.lines
-        if report is not None:
-            outputs[report] = comparison.page
-        write_outputs(outputs, shared.quiet)
+        contest = _contest(rows, names, runs, balanced=balanced, settings=settings)
+        results = run_contest(contest, runs, shared.quiet, kept)
+        write_outputs(_files(results, column, lines=out, page=report), shared.quiet)
     if kept is not None:
         remove_checkpoint(kept)
     if shared.as_json:
         from tailwise.report.ranking import comparison_verdict
 
-        print_json({"verdict": comparison_verdict(comparison.results), "runs": comparison.results.records})
+        print_json({"verdict": comparison_verdict(results), "runs": results.records})
     else:
-        print_comparison(comparison.results)
+        print_comparison(results)
 
 
 def _checked_methods(methods: str | None, *, pictures: bool) -> list[str]:

@@ -8,7 +8,6 @@ import typer
 
 from tailwise.cli.options import (
     Coverage,
-    EscapeFormulas,
     Model,
     Shared,
     Table,
@@ -55,7 +54,6 @@ def explain(
     ] = None,
     coverage: Coverage = 0.9,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed.")] = 0,
-    escape_formulas: EscapeFormulas = False,
     *,
     trust: Trust,
     shared: Shared,
@@ -67,7 +65,6 @@ def explain(
     """
     from tailwise.explanations import shapley
     from tailwise.model.matching import match_inputs
-    from tailwise.tables.write import escape_formulas as escaped
     from tailwise.tables.write import write_table
 
     others = [background] if background is not None else []
@@ -101,7 +98,7 @@ def explain(
         random_state=seed,
     )
     frame = _reasons_table(attributions, table, wanted, of, top)
-    write_table(escaped(frame) if escape_formulas else frame, out)
+    write_table(frame, out)
     if shared.as_json:
         print_json({"rows": len(wanted), "out": out, "of": of, "base": attributions.base})
     elif out != STANDARD:

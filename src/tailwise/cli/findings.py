@@ -16,19 +16,16 @@ if TYPE_CHECKING:
 
     from tailwise.estimator import TailRegressor
     from tailwise.report.baselines import Lineup
+    from tailwise.report.scores import Scores
     from tailwise.report.verdict import Verdict
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Scores of one target: a model and its baselines, and the verdict on them.
-
-    `measured` has the figures by region if they are over more rows than those of the lineup.
-    """
+    """Scores of one target: a model and its baselines, and the verdict on them."""
 
     target: str
     lineup: Lineup
-    measured: Sequence[pd.DataFrame] | None = None
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -37,16 +34,41 @@ class Finding:
 
         return judge(self.lineup)
 
-    @cached_property
+    @property
     def tables(self) -> Sequence[pd.DataFrame]:
         """Figures by region of the model and each baseline, in the order of `Lineup.all`."""
-        return self.measured or [scores.by_region() for scores in self.lineup.all]
+        return [scores.by_region() for scores in self.lineup.all]
 
     def to_dict(self) -> dict[str, Any]:
         """Return figures by region and the verdict, ready for JSON."""
         names = ("regions", *self.lineup.baselines)
         regions = {k: v.to_dict(orient="index") for k, v in zip(names, self.tables, strict=True)}
         return {"target": self.target, "verdict": self.verdict.to_dict(), **regions}
+
+
+def findings_of(
+    model: TailRegressor,
+    inputs: pd.DataFrame,
+    labels: pd.DataFrame,
+    coverage: float,
+    *,
+    places: Mapping[str, int] | None = None,
+    others: Mapping[str, Scores] | None = None,
+    **dial: Any,
+) -> list[Finding]:
+    """Score each target of a model beside its baselines, on rows that it was not trained on.
+
+    `places` has the number of each target in the model, and `others` the scores of a second model by target.
+    """
+    from tailwise.report.baselines import line_up
+    from tailwise.report.scores import Seen
+
+    rows, findings = Seen(model, inputs), []
+    for k, name in enumerate(map(str, labels)):
+        place, other = (places or {}).get(name, k), (others or {}).get(name)
+        lineup = line_up(model, rows, labels[name], coverage, target=place, other=other, **dial)
+        findings.append(Finding(name, lineup))
+    return findings
 
 
 def print_findings(findings: Sequence[Finding]) -> None:

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailwise.cli.addresses import check_addresses
-from tailwise.cli.findings import Finding, emphasis_of, findings_json, page_of, print_findings
+from tailwise.cli.findings import (
+    Finding,
+    emphasis_of,
+    findings_json,
+    findings_of,
+    page_of,
+    print_findings,
+)
 from tailwise.cli.options import (
     Coverage,
     Drop,
@@ -45,7 +51,6 @@ from tailwise.cli.output import (
     write_outputs,
 )
 from tailwise.cli.read import (
-    PARTS,
     Pictures,
     Reader,
     Roles,
@@ -68,10 +73,6 @@ class Outputs:
 
     out: ModelOut
     report: Report = None
-    onnx: Annotated[
-        Path | None,
-        typer.Option("--export", metavar="FILE", help="ONNX file to write as well; see `tailwise export`."),
-    ] = None
     baseline: Annotated[
         bool,
         typer.Option(
@@ -119,14 +120,6 @@ class Columns:
             "--time",
             metavar="COLUMN",
             help="Hold out the latest rows by this column; it stays an input unless dropped.",
-        ),
-    ] = None
-    split: Annotated[
-        str | None,
-        typer.Option(
-            "--split",
-            metavar="COLUMN",
-            help="Column that says train, val or test: which pictures train, stop and measure.",
         ),
     ] = None
 
@@ -282,10 +275,8 @@ def fit(
             _fit_rival(model, split.train, shared.quiet)
         _note_if_nothing_was_held_out(model, split, shared.quiet)
         test = split.test_rows()
-        findings = [] if test is None else _score(model, test, outputs.coverage)
+        findings = [] if test is None else findings_of(model, test.X, test.y, outputs.coverage)
         files: dict[Path, Any] = {outputs.out: partial(model.save, key=outputs.sign)}
-        if outputs.onnx is not None:
-            files[outputs.onnx] = partial(model.export_onnx, coverage=outputs.coverage)
         if outputs.report is not None and test is not None:
             source = None if columns.test is None else f"rows of {file_name(columns.test)}"
             about: dict[str, Any] = {"test_source": source, "weight": columns.weight, "repeated": repeated}
@@ -299,7 +290,7 @@ def fit(
         print_json({**shown, **counted, **findings_json(findings)})
     else:
         print_findings(findings)
-    _note_what_would_help(findings, columns, settings, shared.quiet)
+    _note_what_would_help(findings, settings.bounds, shared.quiet)
 
 
 # -- checks before anything is read ----------------------------------------------------------------
@@ -316,28 +307,16 @@ def _check_options(
     shared: Shared,
 ) -> None:
     """Raise an error for options that do not go together, and for outputs that cannot be written."""
-    check_addresses(
-        catboost=settings.base in ("auto", "catboost") and pictures.images is None,
-        otherwise="or train without CatBoost (--base none)",
-    )
     sources = [source for source in (data, columns.valid, columns.test) if source is not None]
     if sources.count(STANDARD) > 1:
         raise ValueError("only one of FILE, --valid and --test can be - (standard input)")
-    if columns.time_column is not None and columns.valid is not None:
-        raise ValueError("--time and --valid both say which rows are held out: leave one out")
     inputs: list[str | Path] = [*sources, *([settings.start_from] if settings.start_from else [])]
     check_key(outputs.sign, inputs)
     check_outputs(
-        {"--out": outputs.out, "--report": outputs.report, "--export": outputs.onnx},
+        {"--out": outputs.out, "--report": outputs.report},
         force=shared.force,
         inputs=[*inputs, *([outputs.sign] if outputs.sign else [])],
     )
-    if outputs.onnx is not None:
-        _check_export(settings, pictures.images is not None)
-    if pictures.images is not None and settings.conformal_by is not None:
-        raise ValueError("--conformal-by is for tables: leave it out, or leave out --images")
-    if pictures.images is None and columns.split is not None:
-        raise ValueError("--split is for pictures (--images): for tables give --valid and --test")
     if outputs.report is not None and len(target) > 1:
         raise ValueError(
             "a report is about one target: leave out --report, and then write a page for each target with "
@@ -346,21 +325,6 @@ def _check_options(
         )
     if parts.ray is not None and settings.plugin:
         raise ValueError("the processes of a Ray cluster do not run a --plugin: leave out --ray")
-
-
-def _check_export(settings: Settings, pictures: bool) -> None:
-    """Raise an error for a model that no ONNX file can contain."""
-    from tailwise.onnx.export import require_onnx
-    from tailwise.onnx.trees import check_exportable
-
-    if pictures:
-        raise ValueError("--export is for tables: leave it out, or leave out --images")
-    if settings.conformal_by is not None:
-        raise ValueError(
-            "an ONNX file cannot contain intervals by a column: leave out --export or --conformal-by"
-        )
-    require_onnx()
-    check_exportable(None if settings.base == "none" else settings.base)
 
 
 def _known_method(name: str) -> str:
@@ -435,7 +399,7 @@ class Split:
 def _read(
     data: str, targets: list[str], reader: Reader, columns: Columns, settings: Settings, parts: Parts
 ) -> Split:
-    """Read the tables; without --test, rows of FILE are held out, or a column of parts says which."""
+    """Read the tables; without --test, rows of FILE are held out."""
     dropped, quiet = split_names(columns.drop), reader.shared.quiet
     cluster = ray_workers(parts.ray, parts.workers, settings.device)
     not_streamed: dict[str, object] = {
@@ -449,9 +413,7 @@ def _read(
     }
     stream = open_stream(data, parts.stream or cluster is not None, not_streamed)
     bounds = parse_bounds(settings.bounds)
-    roles = Roles(
-        targets, dropped, columns.weight, columns.groups, columns.time_column, columns.split, bounds
-    )
+    roles = Roles(targets, dropped, columns.weight, columns.groups, columns.time_column, bounds)
     if stream is not None:
         share = 0.0 if columns.test else columns.test_share
         table = StreamedTable.of(stream, roles, share, settings.seed, cluster)
@@ -461,25 +423,13 @@ def _read(
         None if source is None else reader.rows(source, others, like=rows.X)
         for source in (columns.valid, columns.test)
     )
-    if rows.part is not None:
-        rows, parted_valid, parted_test = _by_part(rows, columns.split)
-        valid, test = valid or parted_valid, test or parted_test
-    elif test is None:
+    if test is None:
         rows, test = hold_out(rows, columns.test_share, settings.seed, quiet)
     _check_row_count(rows, data)
     if settings.batch_size is not None and settings.batch_size > len(rows):
         large = f"--batch-size {settings.batch_size} exceeds the {len(rows)} rows to train on"
         note(f"note: {large}: an epoch is one step", quiet)
     return Split(rows, valid, test)
-
-
-def _by_part(rows: Rows, column: str | None) -> tuple[Rows, Rows | None, Rows | None]:
-    """Return the rows of each part, None for a part without rows."""
-    assert rows.part is not None
-    train, valid, test = (rows.take((rows.part == part).to_numpy().nonzero()[0]) for part in PARTS)
-    if len(train) == 0:
-        raise ValueError(f"no row has 'train' in the column {column!r}")
-    return train, valid if len(valid) else None, test if len(test) else None
 
 
 def _check_row_count(rows: Rows, source: str) -> None:
@@ -493,7 +443,7 @@ def _check_row_count(rows: Rows, source: str) -> None:
         )
 
 
-# -- scores ----------------------------------------------------------------------------------------
+# -- baselines -------------------------------------------------------------------------------------
 
 
 def _fit_rival(model: TailRegressor, train: Rows | StreamedTable, quiet: bool) -> None:
@@ -508,16 +458,6 @@ def _fit_rival(model: TailRegressor, train: Rows | StreamedTable, quiet: bool) -
         model.model_ = replace(model.model_, rivals=(trees,))
 
 
-def _score(model: TailRegressor, test: Rows, coverage: float) -> list[Finding]:
-    """Score each target beside its baselines."""
-    from tailwise.report.baselines import line_up
-    from tailwise.report.scores import Seen
-
-    rows = Seen(model, test.X)
-    lineups = {name: line_up(model, rows, test.y[name], coverage, target=k) for k, name in enumerate(test.y)}
-    return [Finding(str(name), lineup) for name, lineup in lineups.items()]
-
-
 # -- notes -----------------------------------------------------------------------------------------
 
 
@@ -530,9 +470,9 @@ def _note_if_nothing_was_held_out(model: TailRegressor, split: Split, quiet: boo
         )
 
 
-def _note_what_would_help(findings: list[Finding], columns: Columns, settings: Settings, quiet: bool) -> None:
+def _note_what_would_help(findings: list[Finding], bounds: str | None, quiet: bool) -> None:
     """Note options that the findings suggest."""
-    for finding in findings if settings.bounds is None else ():
+    for finding in findings if bounds is None else ():
         if below := _negative_ends(finding.lineup.ours):
             note(
                 f"note: target {finding.target!r}: {below:,} of {finding.lineup.ours.y.size:,} test "
@@ -541,10 +481,8 @@ def _note_what_would_help(findings: list[Finding], columns: Columns, settings: S
                 quiet,
             )
     if any(finding.verdict.status == "unknown" for finding in findings):
-        larger = "a larger --test-share"
-        if columns.split is not None:
-            larger = f"a larger part test of {columns.split!r}"
-        note(f"note: {larger}, or a table given with --test, has more rows to judge by", quiet)
+        more = "a larger --test-share, or a table given with --test, has more rows to judge by"
+        note(f"note: {more}", quiet)
 
 
 def _negative_ends(scores: Scores) -> int:

@@ -1,13 +1,12 @@
-"""Options that commands share, the TOML file that can set them, and how their text is read."""
+"""Options that commands share, and how their text is read."""
 
 from __future__ import annotations
 
 import csv
 import inspect
-import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
@@ -16,56 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
-
-from tailwise.lookup import nearest
-
-# -- options from a file -------------------------------------------------------------------------
-
-
-def _read_config(ctx: typer.Context, path: Path | None) -> Path | None:
-    """Take defaults for the command's options from a TOML file; flags override them."""
-    if path is None or ctx.resilient_parsing:
-        return path
-    import tomllib
-
-    try:
-        with path.open("rb") as file:
-            values = tomllib.load(file)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is not valid TOML: {error}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text") from None
-    known = {_flag_name(p): p for p in ctx.command.params if p.name not in (None, "config", "help")}
-    defaults: dict[str, Any] = {}
-    for key, value in values.items():
-        name = key.replace("-", "_")
-        if name not in known:
-            raise ValueError(f"{path}: unknown key {key!r}{nearest(name, known)}")
-        parameter = known[name]
-        repeated = bool(getattr(parameter, "multiple", False))
-        defaults[str(parameter.name)] = _as_typed(value, repeated=repeated)
-    ctx.default_map = {**(ctx.default_map or {}), **defaults}
-    return path
-
-
-def _flag_name(parameter: Any) -> str:
-    """Return the name of a parameter on the command line: ``json`` for ``--json``."""
-    named = [name[2:].replace("-", "_") for name in parameter.opts if name.startswith("--")]
-    return str(named[0] if named else parameter.name)
-
-
-def _as_typed(value: Any, *, repeated: bool) -> Any:
-    """Return a TOML value in the form that a user would type."""
-    if isinstance(value, Mapping):
-        value = [f"{k}={v}" for k, v in value.items()]
-    if repeated:
-        return [str(item) for item in value] if isinstance(value, list) else [str(value)]
-    if not isinstance(value, list):
-        return value
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(value)
-    return line.getvalue()
-
 
 # -- shared options ------------------------------------------------------------------------------
 
@@ -82,17 +31,7 @@ def _load_plugins(files: list[str] | None) -> list[str] | None:
     return files
 
 
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        is_eager=True,
-        callback=_read_config,
-        help="TOML file with values for these options.",
-    ),
-]
-# Eager: what a suite's file and other options name may be registered by a plugin.
+# Eager: what other options name may be registered by a plugin.
 Plugin = Annotated[
     list[str] | None,
     typer.Option(
@@ -132,10 +71,6 @@ TableOut = Annotated[
     typer.Option(
         "--out", "-o", metavar="FILE", help="CSV (.csv, .csv.gz), .tsv or .parquet; - is standard output."
     ),
-]
-EscapeFormulas = Annotated[
-    bool,
-    typer.Option("--escape-formulas", help="Put ' before texts that a spreadsheet would run as a formula."),
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by `tailwise fit`.")]
 ModelOut = Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Model file to write.")]
@@ -196,7 +131,7 @@ LabelPrior = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="Labels expected in use: a table with a column of them, or with columns lower, upper and count.",
+        help="Labels expected in use: a table with a column of them.",
     ),
 ]
 Stream = Annotated[
@@ -243,7 +178,6 @@ class Shared:
     force: Force = False
     quiet: Quiet = False
     as_json: Json = False
-    config: Config = None
 
 
 @dataclass(frozen=True)
@@ -372,32 +306,17 @@ def parse_bins(text: str | None) -> int | list[float] | None:
     """
     if text is None:
         return None
-    numbers = [_finite(part.strip()) for part in text.split(",")]
-    if len(numbers) == 1:
-        count = numbers[0]
-        if count < 1 or not count.is_integer():
-            raise ValueError(
-                f"--bins {text}: a single number is the number of bins, a whole number of at least 1; edges "
-                "are two or more comma-separated numbers, such as 0,1,10,100"
-            )
-        return int(count)
-    for low, high in pairwise(numbers):
-        if not low < high:
-            raise ValueError(f"--bins: edges must increase, but {low:.12g} is followed by {high:.12g}")
-    return numbers
-
-
-def _finite(text: str) -> float:
     try:
-        number = float(text)
+        numbers = [float(part) for part in text.split(",")]
+        whole = int(text) if len(numbers) == 1 else 1
+        if whole < 1 or not all(low < high for low, high in pairwise(numbers)):
+            raise ValueError
     except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
         raise ValueError(
-            "--bins takes a number of bins or comma-separated edges, such as 0,1,10,100: "
-            f"{text!r} is not a finite number"
-        )
-    return number
+            "--bins takes a whole number of bins, or edges in increasing order such as 0,1,10,100, not "
+            f"{text!r}"
+        ) from None
+    return numbers if len(numbers) > 1 else whole
 
 
 def parse_bounds(text: str | None) -> Any:

@@ -12,7 +12,6 @@ from tailwise.cli.findings import emphasis_of
 from tailwise.cli.options import (
     Coverage,
     DialOptions,
-    EscapeFormulas,
     Model,
     PictureOptions,
     Rare,
@@ -41,7 +40,6 @@ def predict(
             help="Columns of FILE to copy to the output. Comma-separated; quote names that contain a comma.",
         ),
     ] = "",
-    escape_formulas: EscapeFormulas = False,
     stream: Stream = False,
     *,
     dial: DialOptions,
@@ -58,7 +56,6 @@ def predict(
 
     from tailwise.model.matching import match_inputs
     from tailwise.tables.columns import check_column
-    from tailwise.tables.write import escape_formulas as escaped
     from tailwise.tables.write import write_chunks
 
     inputs: list[str | Path] = [model, data, *([dial.label_prior] if dial.label_prior else [])]
@@ -81,7 +78,7 @@ def predict(
         rows.index = pd.RangeIndex(2, len(rows) + 2, name="line")  # what notes call a row
         frame = fitted.predict_frame(rows, coverage, rare=rare, **setting)
         frames = iter([beside_kept(frame, table, kept, regions)])
-    count = write_chunks(map(escaped, frames) if escape_formulas else frames, out)
+    count = write_chunks(frames, out)
     if shared.as_json:
         counted = {"regions": regions.pop("region")} if "region" in regions else regions
         print_json({"rows": count, "out": out, "emphasis": emphasis_of(fitted, setting), **counted})

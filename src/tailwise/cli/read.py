@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailwise.cli.addresses import check_model
 from tailwise.cli.options import (
     DialOptions,
     PictureOptions,
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 MOST_NOTES = 5
 """Columns that a note names, of those that look like one mistake."""
-PARTS = ("train", "val", "test")
-"""Parts that a column of a table of pictures may name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +35,6 @@ class Rows:
     weight: pd.Series[float] | None = None
     groups: pd.Series[Any] | None = None
     time: pd.Series[Any] | None = None
-    part: pd.Series[Any] | None = None
-    """One of `PARTS` for each row, if a column says so."""
     name: str = "data"
 
     def __len__(self) -> int:
@@ -52,7 +47,7 @@ class Rows:
 
     def take(self, rows: Any) -> Rows:
         """Return some of the rows, renumbered."""
-        columns = {name: getattr(self, name) for name in ("X", "y", "weight", "groups", "time", "part")}
+        columns = {name: getattr(self, name) for name in ("X", "y", "weight", "groups", "time")}
         some = {k: v.iloc[rows].reset_index(drop=True) for k, v in columns.items() if v is not None}
         return replace(self, **some)
 
@@ -66,7 +61,6 @@ class Roles:
     weight: str | None = None
     groups: str | None = None
     time: str | None = None
-    part: str | None = None
     bounds: Any = None
 
 
@@ -183,10 +177,7 @@ def load_table(source: str, quiet: bool, encoding: str | None = None) -> pd.Data
 
 def split_labelled(table: pd.DataFrame, roles: Roles, name: str, quiet: bool) -> Rows:
     """Split a table by the roles of its columns; note how many rows without a label are left out."""
-    import pandas as pd
-
     from tailwise.tables.columns import row_weights, split_targets
-    from tailwise.tables.split import as_parts
 
     targets = roles.targets
     if roles.weight in targets:
@@ -205,13 +196,11 @@ def split_labelled(table: pd.DataFrame, roles: Roles, name: str, quiet: bool) ->
         note(f"note: left out {missing} {rows} of {name} without a value in {words}", quiet)
     if roles.time is not None:
         _check_times(table, roles.time, targets, name)
-    groups, time, part = (
+    groups, time = (
         None if column is None else column_beside(table, column, targets, name)
-        for column in (roles.groups, roles.time, roles.part)
+        for column in (roles.groups, roles.time)
     )
-    if part is not None:
-        part = pd.Series(as_parts(part.astype(str).tolist(), str(roles.part), name))
-    return Rows(inputs, labels, weights, groups, time, part, name)
+    return Rows(inputs, labels, weights, groups, time, name)
 
 
 def _check_inputs(inputs: pd.DataFrame, table: pd.DataFrame, source: str, like: pd.DataFrame | None) -> None:
@@ -394,26 +383,17 @@ def read_dial(fitted: TailRegressor, dial: DialOptions, data: str, quiet: bool) 
     return {"label_prior": load_label_prior(dial.label_prior, fitted, quiet)}
 
 
-HISTOGRAM = ("lower", "upper", "count")
-"""Columns of a label prior that is a histogram."""
-
-
 def load_label_prior(source: str, model: TailRegressor, quiet: bool) -> Any:
     """Read the labels expected in use, in the form that the model's predictions take.
 
     The table has a column of labels for each target, named after it; if it has one column only, any name
-    will do. Or it is a histogram with the columns of `HISTOGRAM`. A prior without a label in the range of
-    the training labels is an error.
+    will do. A prior without a label in the range of the training labels is an error.
     """
     from tailwise.labels.prior import LabelDensity
 
     table = load_table(source, quiet)
     names = model.target_names_ or []
-    if set(HISTOGRAM) <= set(table.columns) and not set(names) & set(HISTOGRAM):
-        if model.n_targets_ > 1:
-            raise ValueError(f"{source} is a histogram of one target, but the model has {model.n_targets_}")
-        priors: list[Any] = [_histogram(table, source)]
-    elif table.shape[1] == 1 == model.n_targets_:
+    if table.shape[1] == 1 == model.n_targets_:
         priors = [_label_column(table, str(table.columns[0]), source)]
     elif names:
         priors = [_label_column(table, name, source) for name in names]
@@ -437,31 +417,6 @@ def _label_column(table: pd.DataFrame, name: str, source: str) -> Any:
     return labels.to_numpy()
 
 
-def _histogram(table: pd.DataFrame, source: str) -> tuple[Any, Any]:
-    """Return edges and counts; rows may be in any order, but must leave no gap."""
-    import numpy as np
-
-    columns = [_label_column(table, name, source) for name in HISTOGRAM]
-    for name, column in zip(HISTOGRAM, columns, strict=True):
-        if len(column) < len(table):
-            raise ValueError(f"{source}: the column {name!r} has {len(table) - len(column)} empty cells")
-    lower, upper, count = np.stack(columns)[:, np.argsort(columns[0], kind="stable")]
-    if (count < 0).any():
-        raise ValueError(f"{source}: column 'count' has a negative number, {count.min():g}")
-    if not (lower < upper).all():
-        at = int(np.argmin(lower < upper))
-        raise ValueError(
-            f"{source}: 'lower' must be below 'upper', but a row has {lower[at]:g} and {upper[at]:g}"
-        )
-    if not (upper[:-1] == lower[1:]).all():
-        at = int(np.argmin(upper[:-1] == lower[1:]))
-        raise ValueError(
-            f"{source}: after a row with 'upper' {upper[at]:g} the next has 'lower' {lower[at + 1]:g}: both "
-            "must be the same"
-        )
-    return np.append(lower, upper[-1]), count
-
-
 def check_key(key: Path | None, inputs: Sequence[str | Path]) -> None:
     """Raise an error for a key that cannot be used, or that is no secret because it is an input as well."""
     if key is None:
@@ -483,7 +438,6 @@ def load_model(path: Path, key: Path | None = None) -> TailRegressor:
     if path.is_dir() or not path.exists():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise ValueError(f"{path} {what}: name a model file written by `tailwise fit`")
-    check_model(path)
     from tailwise.estimator import TailRegressor
 
     try:

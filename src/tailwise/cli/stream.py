@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -175,12 +173,7 @@ class StreamedTable:
         other = open_stream(source, False, {})
         if other is None:
             return reader.rows(source, Roles(self.targets), like=pd.DataFrame(columns=self.inputs))
-        table = some_rows(other, 0)
-        if len(table) < other.rows:
-            note(
-                f"note: measured on a random sample of {len(table)} of the {other.rows} rows",
-                reader.shared.quiet,
-            )
+        table = measured_rows(other, reader.shared.quiet)
         for column in (*self.inputs, *self.targets):
             check_column(table, column, source)
         return self._rows(table)
@@ -189,49 +182,16 @@ class StreamedTable:
         return Rows(table[self.inputs], table[self.targets].astype(float), name=self.stream.name)
 
 
-def some_rows(stream: ParquetRows, seed: int) -> pd.DataFrame:
-    """Return a random sample of the rows of a stream, all of them if they are few."""
+def measured_rows(stream: ParquetRows, quiet: bool) -> pd.DataFrame:
+    """Return the rows of a stream to measure a model on: all, or a random sample of `MEASURED_ROWS`."""
     from tailwise.streams.sampling import held_share, sampled_rows
 
     share = min(1.0, MEASURED_ROWS / stream.rows)
-    return sampled_rows(stream, held_share(share, _TEST_SEED + seed)).reset_index(drop=True)
-
-
-def labelled_chunks(
-    stream: ParquetRows, columns: Sequence[str], targets: Sequence[str], quiet: bool
-) -> Iterator[tuple[pd.DataFrame, str]]:
-    """Yield the rows of a stream that have labels, chunk by chunk, and where they come from."""
-    from tailwise.streams.row_stream import SOURCE
-
-    missing = 0
-    for chunk in stream.chunks(list(dict.fromkeys([*columns, *targets]))):
-        known = chunk[list(targets)].notna().all(axis=1)
-        missing += int((~known).sum())
-        if known.any():
-            yield chunk[known].reset_index(drop=True), str(chunk.attrs[SOURCE])
-    if missing:
-        words = " or ".join(map(repr, targets))
-        note(f"note: left out {missing} rows of {stream.name} without a value in {words}", quiet)
-
-
-class ShownOnce:
-    """A context in which a warning that only differs in its numbers from one before is not shown again."""
-
-    def __init__(self) -> None:
-        self._told: set[str] = set()
-
-    def __enter__(self) -> None:
-        self._catching = warnings.catch_warnings(record=True)
-        self._caught = self._catching.__enter__()
-        warnings.simplefilter("always")
-
-    def __exit__(self, *error: Any) -> None:
-        self._catching.__exit__(*error)
-        for warning in self._caught or ():
-            text = re.sub(r"\d+", "0", str(warning.message))
-            if text not in self._told:
-                self._told.add(text)
-                warnings.warn(warning.message, stacklevel=2)
+    table = sampled_rows(stream, held_share(share, _TEST_SEED)).reset_index(drop=True)
+    if len(table) < stream.rows:
+        counts = f"{len(table)} of the {stream.rows} rows of {stream.name}"
+        note(f"note: measured on a random sample of {counts}", quiet)
+    return table
 
 
 def predicted_chunks(
@@ -253,11 +213,9 @@ def predicted_chunks(
     for column in keep:
         check_column(empty, column, stream.name)
     needed = list(match_inputs(model.model_, empty, stream.name).columns)
-    shown_once = ShownOnce()
     for chunk in stream.chunks(list(dict.fromkeys([*needed, *keep]))):
-        with shown_once:
-            rows = match_inputs(model.model_, chunk, str(chunk.attrs[SOURCE]))
-            frame = model.predict_frame(rows, coverage, **dial)
+        rows = match_inputs(model.model_, chunk, str(chunk.attrs[SOURCE]))
+        frame = model.predict_frame(rows, coverage, **dial)
         yield beside_kept(frame, chunk, keep, regions)
 
 

@@ -232,12 +232,16 @@ class LabelBins:
         """Return a text: which bins were chosen, by which rule, and what to watch for."""
         total, occupied = int(self.counts.sum()), int((self.counts > 0).sum())
         widths = np.diff(self.edges)
-        size = f"width {widths[0]:.4g}"
-        if not np.allclose(widths, widths[0], rtol=1e-6):
-            size = f"widths {widths.min():.4g} to {widths.max():.4g}"
+        least, most = (float(f"{width:.4g}") for width in (widths.min(), widths.max()))
+        size = (
+            f"width {least:g}"
+            if np.allclose(widths, widths[0], rtol=1e-6)
+            else f"widths {least:g} to {most:g}"
+        )
+        ends = np.where(np.abs(self.edges) < 1e-9 * widths.sum(), 0.0, self.edges)[[0, -1]]
         shots = [f"{int((self.regions() == r).sum())} {r}" for r in ("many", "medium", "few")]
         text = (
-            f"{len(self)} bins of {size} from {self.edges[0]:.6g} to {self.edges[-1]:.6g} "
+            f"{len(self)} bins of {size} from {ends[0]:.6g} to {ends[1]:.6g} "
             f"({self.rule}). {total} labels fill {occupied} of them; by shots: "
             f"{', '.join(shots)} (many: more than 100 labels, few: fewer than 20)."
         )

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from tailwise.labels.bins import LabelBins
-from tailwise.model.base import MIN_ROWS, CrossFitted, resolve_base
+from tailwise.model.base import CrossFitted
 from tailwise.model.trees import BoostedTrees
 
 BASE = "base"
@@ -29,13 +29,8 @@ _CAN = (
 
 
 def check_exportable(base: Any) -> None:
-    """Raise an error if a model with this base cannot be exported as ONNX, before anything is trained.
-
-    `base` is what `TailRegressor` takes (a name, ``"auto"``, a regressor or None), or a fitted regressor.
-    """
-    if isinstance(base, str) or base is None:
-        resolve_base(base, MIN_ROWS)  # an unknown name or a missing package is an error
-    elif not _is_exportable(base):
+    """Raise an error if a model with this fitted base cannot be exported as ONNX."""
+    if not _is_exportable(base):
         raise ValueError(f"a base of type {type(base).__name__} cannot be exported as ONNX. {_CAN}")
 
 

@@ -18,13 +18,11 @@ from tailwise.labels.kernels import label_weights
 from tailwise.model.base import AUTO, CrossFit, CrossFitted, deal_folds, resolve_base
 from tailwise.model.split import deal_group_folds, group_codes
 from tailwise.model.transforms import candidates
-from tailwise.report.scores import Floats, RunningFigures, Scores, Seen
+from tailwise.report.scores import Floats, Scores, Seen
 from tailwise.tables.equal_rows import merge_equal_rows
 from tailwise.tables.inputs import take_rows
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from tailwise.estimator import TailRegressor
 
 OTHER, BOOSTER, CONSTANT = "baseline", "base", "constant"
@@ -79,24 +77,6 @@ class Lineup:
     def all(self) -> list[Scores]:
         """The model and every baseline."""
         return [self.ours, *self.baselines.values()]
-
-
-class RunningLineup:
-    """Figures by region of a model and its baselines, for rows that come in parts."""
-
-    def __init__(self) -> None:
-        self._figures: list[RunningFigures] = []
-
-    def add(self, part: Lineup) -> None:
-        """Take in the predictions of some rows."""
-        self._figures = self._figures or [RunningFigures() for _ in part.all]
-        for figures, scores in zip(self._figures, part.all, strict=True):
-            figures.add(scores)
-
-    def by_region(self, sample: Lineup) -> list[pd.DataFrame]:
-        """Return the table of each model in the order of `Lineup.all`; AUSE is that of the sample's rows."""
-        pairs = zip(self._figures, sample.all, strict=True)
-        return [figures.by_region(scores) for figures, scores in pairs]
 
 
 def line_up(
@@ -206,7 +186,6 @@ def _baseline(
         ours,
         title=title,
         distribution=distribution,
-        uncalibrated=distribution,
         lower=lower,
         upper=upper,
         covered={level: (y >= low) & (y <= high) for level, (low, high) in ends.items()},

@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from tailwise.calibration.interval_scores import wilson_interval
 from tailwise.explanations import importance, partial_dependence
@@ -45,8 +44,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import SubFigure
 
     from tailwise.estimator import TailRegressor
-    from tailwise.networks.weights import Weights
 
+__all__ = [
+    "DependenceDisplay", "DialDisplay", "HistogramDisplay", "ImportanceDisplay", "LabelErrorDisplay",
+    "PredictionDisplay", "RegionDisplay", "ReliabilityDisplay", "SparsificationDisplay",
+]  # fmt: skip
 MIN_CURVE_ROWS = 10
 """A region with fewer test rows has no curve in the reliability diagram."""
 _WIDTH = 4.8  # inches: text stays legible when the chart shrinks to the width of a phone
@@ -300,14 +302,15 @@ class PredictionDisplay(ScoresDisplay):
                 ax.errorbar(s.y[rows], s.mean[rows], yerr=np.maximum(ends, 0), **style)
         diagonal = [float(s.y.min()), float(s.y.max())]
         ax.plot(diagonal, diagonal, color=INK, linewidth=1, linestyle="--", label="perfect", zorder=1)
-        ax.locator_params(axis="x", nbins=4)  # large labels are wide numbers
-        for axis in (ax.xaxis, ax.yaxis):  # a power of ten beside the axis would lie below the legend
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.7g}"))
+        plots.plain_numbers(ax)
         name_axes(ax, f"true {self.label}", f"predicted {self.label}")
 
 
 class ReliabilityDisplay(ScoresDisplay):
-    """How many intervals contain the label, against how many should, for all labels and for rarer ones."""
+    """How many intervals contain the label, against how many should, for all labels and for rarer ones.
+
+    Below the diagonal intervals are too narrow.
+    """
 
     size, height = (5.0, 4.2), 3.8
 
@@ -316,7 +319,10 @@ class ReliabilityDisplay(ScoresDisplay):
         rarer = [r for r in self.regions if r != "many" and s.mask(r).sum() >= MIN_CURVE_ROWS]
         curves = {f"{title}, all": scores.reliability() for title, scores in self.models.items()}
         curves |= {f"{s.title}, {region}-shot": s.reliability(region) for region in rarer}
-        plots.reliability_diagram(curves, LEVELS, ax)
+        ax.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=(0, (1, 2)), label="perfect")
+        plots.draw_lines(ax, {name: (LEVELS, shares) for name, shares in curves.items()})
+        ax.set(xlim=(0, 1), ylim=(0, 1.02))
+        name_axes(ax, "promised share", "share of intervals that contain the label")
 
 
 class SparsificationDisplay(ScoresDisplay):
@@ -338,6 +344,7 @@ class SparsificationDisplay(ScoresDisplay):
             ax.plot(curve.removed, curve.error, dashes, color=color, label=f"{title}, by its std")
             ax.plot(curve.removed, curve.oracle, ":", color=color, lw=1, label=f"{title}, by its true error")
         plots.from_zero(ax)
+        plots.plain_numbers(ax)
         name_axes(ax, "share of rows removed, least certain first", "mean absolute error of the rest")
 
 
@@ -373,50 +380,6 @@ class DialDisplay(ScoresDisplay):
         name_axes(ax, "mean absolute error, all rows", f"error, {RARE}")
 
 
-class VarianceDisplay(ScoresDisplay):
-    """The two parts of the predicted standard deviation along the label, for a method that predicts both."""
-
-    parts: ClassVar = {
-        "aleatoric_std": "aleatoric std (noise)",
-        "epistemic_std": "epistemic std (not enough data)",
-        "mae": "mean absolute error",
-    }
-
-    @property
-    def epistemic(self) -> float:
-        """The epistemic share of the variance."""
-        curve = self.curve
-        return float((curve["epistemic_std"] ** 2).mean() / (curve["std"] ** 2).mean())
-
-    def _draw(self, ax: Axes) -> None:
-        curve = self.curve
-        curves = {name: (curve["center"], curve[column]) for column, name in self.parts.items()}
-        plots.lines_by_label(curves, ax, title=f"in units of {self.label}", **self.label_axis)
-
-
-class CalibrationDisplay(ScoresDisplay):
-    """How many intervals contain the label before and after each step of calibration."""
-
-    height = 3.8
-
-    @property
-    def curves(self) -> dict[str, Any]:
-        """The share of intervals that contain the label at each level, by step."""
-        s = self.scores
-        curves = {"network alone": s.distribution_reliability(calibrated=False)}
-        if s.uncalibrated is not s.distribution:
-            curves["scaled on held-out rows"] = s.distribution_reliability(calibrated=True)
-        return {**curves, "final intervals": s.reliability()}
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """The share of 90% intervals that contain the label, by step."""
-        return {name: float(shares[LEVELS.index(0.9)]) for name, shares in self.curves.items()}
-
-    def _draw(self, ax: Axes) -> None:
-        plots.reliability_diagram(self.curves, LEVELS, ax)
-
-
 class HistogramDisplay(ScoresDisplay):
     """The number of training rows of each label bin."""
 
@@ -431,24 +394,6 @@ class HistogramDisplay(ScoresDisplay):
 
     def _draw(self, ax: Axes) -> None:
         plots.label_histogram(ax=ax, **self.label_axis)
-
-
-class WeightsDisplay(ScoresDisplay):
-    """The weights of the label bins, for a method that uses any; the average training row has weight 1."""
-
-    height = 2.3
-
-    def __init__(self, scores: Scores | Lineup, weights: Weights, label: str = "label") -> None:
-        super().__init__(scores, label)
-        self.values = weights.per_bin
-
-    def _draw(self, ax: Axes) -> None:
-        ax.step(self.scores.bins.centers, self.values, where="mid", color=COLORS[0])
-        ax.axhline(1, color=INK, linestyle=":", linewidth=1)
-        ends = min(float(self.values.min()), 1.0) / 1.3, max(float(self.values.max()), 1.0) * 1.3
-        plots.log_scale(ax, *ends)
-        plots.plain_numbers(ax)
-        name_axes(ax, self.label, "weight of a row")
 
 
 # -- charts of columns ---------------------------------------------------------------------------

@@ -20,11 +20,9 @@ from numpy.typing import NDArray
 from tailwise.explanations import importance, shapley
 from tailwise.methods import get_method
 from tailwise.metrics.regions import REGIONS
-from tailwise.networks.weights import DenseWeights, DensityWeights
 from tailwise.report.baselines import Lineup
 from tailwise.report.contrasts import Outcome, contrast
 from tailwise.report.displays import (
-    CalibrationDisplay,
     DialDisplay,
     Display,
     HistogramDisplay,
@@ -33,8 +31,6 @@ from tailwise.report.displays import (
     RegionDisplay,
     ReliabilityDisplay,
     SparsificationDisplay,
-    VarianceDisplay,
-    WeightsDisplay,
 )
 from tailwise.report.formatting import number
 from tailwise.report.scores import DIALLED, FIGURES, SHOWN, Dial, Scores
@@ -46,7 +42,6 @@ if TYPE_CHECKING:
 
     from tailwise.estimator import TailRegressor
     from tailwise.explanations.columnwise import Figure
-    from tailwise.networks.parts import Method
 
 
 @dataclass(frozen=True)
@@ -59,7 +54,6 @@ class Facts:
     train_rows: int
     features: int
     command: str
-    parts: Method
     intervals: str
     test_source: str = "held out at random, the same share of rare and common labels"
     repeated: int = 0
@@ -92,13 +86,12 @@ def facts_of(
 
     `dial` has the emphasis or the label prior of `scores`, unless it is the model's own.
     """
-    settings = ("base", "folds", "backbone", "epochs", "batch_size", "lr", "monitor")
+    settings = ("method_options", "base", "folds", "backbone", "epochs", "batch_size", "lr", "monitor")
     return Facts(
         target=target,
         method=model.method,
         train_rows=int(scores.bins.counts.sum()),
         features=int(model.n_features_in_),
-        parts=get_method(model.method).parts.with_options(**(model.method_options or {})),
         intervals=model.explain_intervals(scores.coverage, target=place, **(dial or {})),
         epochs=[len(history.history) for history in model.histories_],
         best_epochs=[history.best_epoch for history in model.histories_],
@@ -122,11 +115,6 @@ def model_page(
     with the largest errors. `drivers` is what `drivers_of` returns for them.
     """
     scores = lineup.ours
-    weights, smoothing = (
-        facts.parts.make("weights", scores.bins),
-        facts.parts.make("smoothing", 1, scores.bins),
-    )
-    kind = "density" if isinstance(weights, DensityWeights) else "other"
     return render(
         "model.html",
         script="dial.js",
@@ -145,11 +133,8 @@ def model_page(
         scores=scores,
         lineup=lineup,
         booster=lineup.booster,
-        detail_charts=detail_charts(lineup, facts),
+        reliability=ReliabilityDisplay(lineup, facts.target),
         bins=scores.bins.explain(),
-        weights=weights,
-        weights_kind="linear" if isinstance(weights, DenseWeights) else kind,
-        window=None if smoothing is None else smoothing.window,
         settings={k: v for k, v in facts.settings.items() if v is not None},
     )
 
@@ -165,18 +150,6 @@ def main_charts(lineup: Lineup, label: str) -> list[Display]:
         RegionDisplay(lineup, "width", label),
         *dial,
         SparsificationDisplay(lineup, label),
-    ]
-
-
-def detail_charts(lineup: Lineup, facts: Facts) -> list[Display]:
-    """Return the charts for those who want to know more."""
-    both = get_method(facts.method).uncertainty == "aleatoric and epistemic"
-    weights = facts.parts.make("weights", lineup.ours.bins)
-    return [
-        ReliabilityDisplay(lineup, facts.target),
-        *([VarianceDisplay(lineup, facts.target)] if both else []),
-        CalibrationDisplay(lineup, facts.target),
-        *([] if weights is None else [WeightsDisplay(lineup, weights, facts.target)]),
     ]
 
 

@@ -75,10 +75,12 @@ def name_axes(ax: Axes, x: str, y: str) -> None:
 
 
 def plain_numbers(ax: Axes, bins: int = 4) -> None:
-    """Write the numbers of the x axis without powers of ten, and keep those of six digits and more apart."""
+    """Write large numbers of the axes without powers of ten, and keep those of the x axis apart."""
+    for axis, ends in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+        if max(map(abs, ends)) >= _WIDE and axis.get_scale() == "linear":
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.7g}"))
     if max(map(abs, ax.get_xlim())) >= _WIDE:
         ax.locator_params(axis="x", nbins=bins)
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.7g}"))
 
 
 def from_zero(ax: Axes) -> None:
@@ -137,39 +139,24 @@ def shade_regions(bins: LabelBins, ax: Axes, *, many: int = 100, few: int = 20) 
         ax.axvspan(start, end, color=RARE_COLOR, alpha=0.16, lw=0, label=name, zorder=0)
 
 
-def lines_by_label(
-    curves: Curves,
+def error_by_label(
+    curves: Mapping[str, pd.DataFrame],
     ax: Axes,
     *,
     bins: LabelBins | None = None,
     label: str = "label",
-    title: str = "mean absolute error",
     **limits: int,
 ) -> Axes:
-    """Draw a figure along the label, one line for each name; few-shot ranges of `bins` are shaded."""
-    draw_lines(ax, curves)
+    """Draw the mean absolute error along the label; few-shot ranges of `bins` are shaded.
+
+    Each table has columns ``center`` and ``mae``.
+    """
+    draw_lines(ax, {name: (table["center"], table["mae"]) for name, table in curves.items()})
     if bins is not None:
         shade_regions(bins, ax, **limits)
     from_zero(ax)
     plain_numbers(ax)
-    name_axes(ax, label, title)
-    return ax
-
-
-def error_by_label(curves: Mapping[str, pd.DataFrame], ax: Axes, **options: Any) -> Axes:
-    """Draw the mean absolute error along the label: each table has columns ``center`` and ``mae``."""
-    return lines_by_label({name: (t["center"], t["mae"]) for name, t in curves.items()}, ax, **options)
-
-
-def reliability_diagram(curves: Mapping[str, ArrayLike], levels: ArrayLike, ax: Axes) -> Axes:
-    """Draw the share of intervals that contain the label against the promised share. (L,) each
-
-    Below the diagonal intervals are too narrow.
-    """
-    ax.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=(0, (1, 2)), label="perfect")
-    draw_lines(ax, {name: (levels, shares) for name, shares in curves.items()})
-    ax.set(xlim=(0, 1), ylim=(0, 1.02))
-    name_axes(ax, "promised share", "share of intervals that contain the label")
+    name_axes(ax, label, "mean absolute error")
     return ax
 
 
@@ -203,6 +190,7 @@ def by_region_bars(
             va="center",
             annotation_clip=False,
         )
+    plain_numbers(ax)
     rows = next(iter(tables.values())).loc[list(regions), "n"]
     names = [f"{r}-shot\n{int(n):,} rows" for r, n in zip(regions, rows, strict=True)]
     ax.set_xticks(np.arange(len(regions)), names)

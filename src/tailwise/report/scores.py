@@ -19,12 +19,11 @@ import torch
 from numpy.typing import NDArray
 
 from tailwise.calibration.calibration import Calibration, Raw
-from tailwise.calibration.scaling import split_variance
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins, checked_labels
 from tailwise.labels.prior import rarest
 from tailwise.methods import get_method
-from tailwise.metrics.regions import REGIONS, RunningScores, by_region
+from tailwise.metrics.regions import REGIONS, by_region
 from tailwise.metrics.scores import Sparsification, sparsification, winkler
 from tailwise.report.formatting import number
 from tailwise.report.wording import say
@@ -68,6 +67,7 @@ FIGURES: Mapping[str, Figure] = {
     "interval_score": Figure("interval score", rows=lambda scores: scores.interval_score),
 }
 """The figures of a region, by name; those without a function of rows are metrics of that name."""
+METRICS = tuple(name for name, figure in FIGURES.items() if figure.rows is None)
 PRINTED = ("mae", "rmse", "nll", "crps", "coverage", "width", "interval_score")
 """Figures that a command prints."""
 SHOWN = ("mae", "rmse", "coverage", "width", "interval_score", "crps", "bias", "nll", "ause")
@@ -83,7 +83,6 @@ class Scores:
     title: str
     y: Floats  # (N,)
     distribution: Distribution  # (N,) calibrated
-    uncalibrated: Distribution  # (N,) as the network predicts it, at emphasis 0
     bins: LabelBins
     lower: Floats  # (N,) ends of the intervals that `predict_interval` returns
     upper: Floats  # (N,)
@@ -161,9 +160,16 @@ class Scores:
 
     @cached_property
     def _by_region(self) -> pd.DataFrame:
-        figures = RunningFigures()
-        figures.add(self)
-        return figures.by_region(self)
+        limits = {"many": self.many, "few": self.few}
+        table = by_region(self.distribution, self.y, self.bins, METRICS, **limits)
+        table.insert(6, "share", table["n"] / table["n"].iloc[0])
+        for name, figure in FIGURES.items():
+            if figure.rows is not None:
+                values = figure.rows(self)
+                table[name] = [
+                    float(values[rows].mean()) if rows.any() else math.nan for rows in map(self.mask, REGIONS)
+                ]
+        return table
 
     def at(self, emphasis: float) -> Scores:
         """Return the scores of the same model and rows at another emphasis, without other levels."""
@@ -184,37 +190,19 @@ class Scores:
     def along_label(self, min_rows: int = MIN_POINT_ROWS) -> pd.DataFrame:
         """Return figures along the label; each point pools neighbouring bins until it has `min_rows` rows.
 
-        Columns: center (mean label), n, mae, std, aleatoric_std and epistemic_std.
+        Columns: center (mean label), n and mae.
         """
-        aleatoric, epistemic = split_variance(self.distribution, self.uncalibrated)
         order = np.argsort(self.y, kind="stable")
         starts = _pool_starts(self.bins.index(self.y[order]), min_rows)
         sizes = np.diff([*starts, order.size])
 
-        def pooled(values: Any) -> Floats:
-            return np.asarray(np.add.reduceat(np.asarray(values, np.float64)[order], starts) / sizes)
-
-        return pd.DataFrame(
-            {
-                "center": pooled(self.y),
-                "n": sizes,
-                "mae": pooled(self.error),
-                "std": np.sqrt(pooled(aleatoric + epistemic)),
-                "aleatoric_std": np.sqrt(pooled(aleatoric)),
-                "epistemic_std": np.sqrt(pooled(epistemic)),
-            }
-        )
+        center, mae = (np.add.reduceat(values[order], starts) / sizes for values in (self.y, self.error))
+        return pd.DataFrame({"center": center, "n": sizes, "mae": mae})
 
     def reliability(self, region: str = "all") -> Floats:
         """Return the share of intervals that contain the label, at each of `LEVELS`. (L,)"""
         rows = self.mask(region)
         return np.array([self.covered[level][rows].mean() if rows.any() else math.nan for level in LEVELS])
-
-    def distribution_reliability(self, *, calibrated: bool) -> Floats:
-        """Return the same share for the central intervals of the predicted distribution. (L,)"""
-        predicted = self.distribution if calibrated else self.uncalibrated
-        ends = [[end.double().numpy() for end in predicted.interval(level)] for level in LEVELS]
-        return np.array([((self.y >= low) & (self.y <= high)).mean() for low, high in ends])
 
     def sparsification(self, points: int = 400) -> Sparsification:
         """Return the error of the rows that remain as the least certain are removed, at most `points` points.
@@ -225,32 +213,6 @@ class Scores:
         last = max(curves.error.size - max(10, curves.error.size // 100), 0)
         keep = np.unique(np.linspace(0, last, points).astype(np.int64))
         return Sparsification(*(part[keep] for part in curves))
-
-
-class RunningFigures:
-    """The figures of `Scores.by_region` for rows of one model that come in parts."""
-
-    def __init__(self) -> None:
-        self._scores: RunningScores | None = None
-
-    def add(self, part: Scores) -> None:
-        """Take in the predictions of some rows."""
-        if self._scores is None:
-            self._scores = RunningScores(
-                part.bins, ("mae", "rmse", "nll", "crps"), many=part.many, few=part.few
-            )
-        columns = {name: figure.rows(part) for name, figure in FIGURES.items() if figure.rows is not None}
-        self._scores.add(part.distribution, part.y, **columns)
-
-    def by_region(self, sample: Scores) -> pd.DataFrame:
-        """Return the table of all rows so far; AUSE is that of the rows of `sample`."""
-        assert self._scores is not None
-        table = self._scores.by_region()
-        limits = {"many": sample.many, "few": sample.few}
-        ause = by_region(sample.distribution, sample.y, sample.bins, ("ause",), **limits)["ause"]
-        table.insert(5, "ause", ause)
-        table.insert(6, "share", table["n"] / table["n"].iloc[0])
-        return table
 
 
 def _pool_starts(index: NDArray[np.int64], min_rows: int) -> list[int]:
@@ -367,7 +329,6 @@ class Seen:
             title=self.title,
             y=labels,
             distribution=predicted.distribution,
-            uncalibrated=calibration.labels.transform.apply(raw.pooled),
             raw=raw,
             bins=calibration.bins,
             lower=lower,

@@ -137,7 +137,7 @@ def file_content(source: str | Path, name: str) -> bytes:
     else:
         path = Path(source)
         if path.is_dir():
-            raise TableError(f"{name} is a folder: name a CSV or Parquet file in it{_tables_in(path)}")
+            raise TableError(f"{name} is a folder: name a CSV or Parquet file in it")
         if not path.exists():
             raise TableError(f"{name} does not exist{_similar_files(path)}")
         if not path.is_file():
@@ -175,15 +175,6 @@ def refuse_other_formats(content: bytes, name: str) -> None:
         raise TableError(f"{name} is a JSON file: save the table as CSV or Parquet")
 
 
-def _tables_in(folder: Path) -> str:
-    endings = (".csv", ".csv.gz", ".tsv", ".txt", ".parquet")
-    try:
-        names = sorted(p.name for p in folder.iterdir() if p.name.endswith(endings))
-    except OSError:
-        return ""
-    return f", such as {folder / names[0]}" if names else ""
-
-
 def _similar_files(path: Path) -> str:
     try:
         there = [p.name for p in path.parent.iterdir()]
@@ -198,11 +189,8 @@ def _delimited(text: str, name: str) -> pd.DataFrame:
 
     # Skip blank lines before the header. Excel may write the delimiter first, as in "sep=;".
     text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
-    if "\n" not in text.rstrip("\n"):  # some editors end lines with these
-        text = re.sub("[\u2028\u2029\x85]", "\n", text)
     marked = re.match(r"sep=(.)\n", text)
     text = text[marked.end() :].lstrip("\n") if marked else text
-    _refuse_comments(text, name)
     delimiter = marked.group(1) if marked else _delimiter(text)
     header = _header(text, delimiter, name)
     try:
@@ -232,20 +220,6 @@ def _delimited(text: str, name: str) -> pd.DataFrame:
     table = table[kept].set_axis([header[place] for place in kept], axis=1)
     table.attrs["unnamed"] = len(header) - len(kept)
     return _with_numbers(table, delimiter)
-
-
-def _refuse_comments(text: str, name: str) -> None:
-    """Raise an error if lines of comments come before the line of column names."""
-    lines = text[:200_000].split("\n", _SNIFFED_LINES)[:_SNIFFED_LINES]
-    count = next((place for place, line in enumerate(lines) if not line.startswith("#")), 0)
-    if count == 0 or not lines[count].strip():
-        return
-    delimiter = _delimiter("\n".join(lines[count:]))
-    if lines[count - 1].count(delimiter) != lines[count].count(delimiter):  # not "#id,x,y", a line of names
-        raise TableError(
-            f"{name} begins with {count} line{'s' if count > 1 else ''} of comments ({lines[0]!r:.40}): "
-            "remove them, so that the column names come first"
-        )
 
 
 def _delimiter(text: str) -> str:
@@ -357,23 +331,16 @@ def _parquet(content: bytes, name: str) -> pd.DataFrame:
     table = table.reset_index(level=named) if named else table
     table = table.rename(columns=str).reset_index(drop=True)
     for title, kind in zip(table.columns, table.dtypes, strict=True):
-        if kind.kind == "O" and table.columns.tolist().count(title) == 1:
-            table[title] = _without_bytes(table[title], title, name)
+        if kind.kind != "O" or table.columns.tolist().count(title) > 1:
+            continue
+        if table[title].map(lambda cell: isinstance(cell, bytes)).any():
+            try:
+                table[title] = table[title].map(_as_text)
+            except UnicodeDecodeError:
+                problem = f"column {title!r} holds bytes that are not text"
+                raise TableError(f"{name}: {problem}: leave it out, or write it as text or numbers") from None
     return table
 
 
-def _without_bytes(column: pd.Series[Any], title: str, name: str) -> pd.Series[Any]:
-    """A column with its bytes as text; bytes that are none are an error."""
-    if not column.map(lambda cell: isinstance(cell, bytes)).any():
-        return column
-    cells = list(column)
-    for row, cell in enumerate(cells):
-        if isinstance(cell, bytes):
-            try:
-                cells[row] = cell.decode()
-            except UnicodeDecodeError:
-                raise TableError(
-                    f"{name}: column {title!r} holds bytes that are not text in row {row}: leave the column "
-                    "out, or write it as text or numbers"
-                ) from None
-    return type(column)(cells, index=column.index)
+def _as_text(cell: Any) -> Any:
+    return cell.decode() if isinstance(cell, bytes) else cell

@@ -16,8 +16,6 @@ from tailwise.writing import write_atomically
 if TYPE_CHECKING:
     import pandas as pd
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""How a text begins that spreadsheets run as a formula."""
 _WRITTEN = ("csv", "tsv", "txt", "parquet", "pq")
 
 
@@ -26,23 +24,6 @@ def check_table_name(path: Path) -> None:
     ending = path.name.lower().removesuffix(".gz").rpartition(".")[2] if "." in path.name else "csv"
     if ending not in _WRITTEN:
         raise TableError(f"cannot write {path} as a table: use .csv, .csv.gz, .tsv or .parquet")
-
-
-def escape_formulas(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose texts and column names no spreadsheet runs as a formula.
-
-    A text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line end gets a quotation mark (``'``)
-    before it, as OWASP advises. Numbers do not change.
-    """
-
-    def escaped(cell: Any) -> Any:
-        return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
-
-    safe = table.copy()
-    for title, kind in zip(table.columns, table.dtypes, strict=True):
-        if kind.kind not in "biufmM":
-            safe[title] = table[title].astype(object).map(escaped)
-    return safe.rename(columns=escaped)
 
 
 def write_table(table: pd.DataFrame, path: str | Path) -> None:
