@@ -127,7 +127,8 @@ class Network(nn.Module):
             and not any(cast("Loss", loss).of_latents for loss in losses)
         ):
             raise ValueError("the schedule 'pretrain' needs a loss of latents to start with, such as 'rnc'")
-        self._rows_seen = torch.zeros((), dtype=torch.int64)  # a compiled loss would be specialised to an int
+        # A tensor, because a compiled loss would be specialised to an int.
+        self._rows_seen = torch.zeros((), dtype=torch.int64, device="cpu")
         self._retraining = False
         self._bracketed = False  # whether the loop calls `begin_epoch`, and so `end_epoch` as well
 
