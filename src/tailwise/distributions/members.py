@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -136,7 +135,7 @@ class Distribution(ABC):
     def quantile(self, q: Number) -> Tensor:
         """Label that is exceeded with probability 1 - q; q broadcasts against the parameters."""
         m, levels = self._exact(checked_probability(q))
-        levels = levels.expand(np.broadcast_shapes(levels.shape, self.shape))
+        levels, _ = torch.broadcast_tensors(levels, self.mean)
         return student(m.df).mixture_quantile(m.weight, m.location, m.scale, levels).to(self.mean)
 
     def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
