@@ -142,6 +142,8 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
     spent = seconds["base"] + seconds["around"]
     line("around", "alone", 0.0, seconds=spent, distinct=distinct)
+    dial = figures(stored, around, around, 0.0, emphasis=None)
+    lines.append(key | {"what": "chosen emphasis", "share": 0.0, "seconds": spent} | dial)
     folds = np.array_split(np.arange(n), 5)
     sizes = np.cumsum([0] + [len(part) for part in folds])
     for name in [name for name in families if name != "around"]:
