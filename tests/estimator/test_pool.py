@@ -11,6 +11,7 @@ from sklearn.linear_model import LinearRegression
 
 from tailwise import TailRegressor
 from tailwise.distributions.members import Normal
+from tailwise.distributions.transform import Identity
 from tailwise.model import fit
 from tailwise.model.families import share_alone
 from tailwise.networks.together import Pool
@@ -25,13 +26,22 @@ def fitted(y: Any = Y, **parameters: Any) -> TailRegressor:
     return TailRegressor(**{**settings, "pool": True, **parameters}).fit(X, y)
 
 
-def test_the_share_is_that_of_the_lowest_crps() -> None:
+def test_the_share_is_the_smallest_within_one_error_of_the_lowest_crps() -> None:
     y = np.random.default_rng(1).normal(size=500)
     exact, zero = Normal(torch.from_numpy(y), 0.01), Normal(torch.zeros(500, dtype=torch.float64), 1.0)
-    assert share_alone(exact, zero, y) == 0 and share_alone(zero, exact, y) == 1
+    assert share_alone(exact, zero, y, Identity()) == 0 and share_alone(zero, exact, y, Identity()) == 1
     first, second = (y + np.random.default_rng(seed).normal(size=500) for seed in (2, 3))
-    both = share_alone(Normal(torch.from_numpy(first), 1.0), Normal(torch.from_numpy(second), 1.0), y)
-    assert 0.3 < both < 0.7
+    families = [Normal(torch.from_numpy(mean), 1.0) for mean in (first, second)]
+    assert 0.3 < share_alone(*families, y, Identity()) < 0.6
+    assert share_alone(*(families[0], families[0]), y, Identity()) == 0  # equals do not need each other
+
+
+def test_tables_of_copies_are_not_pooled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "share_alone", lambda *_: 0.5)
+    for copies, networks in ((60, 4), (61, 2)):
+        rows = np.r_[np.arange(60), np.zeros(copies, np.int64)]
+        model = TailRegressor(base=TREES, folds=2, epochs=1, pool=True, random_state=0).fit(X[rows], Y[rows])
+        assert len(model.histories_) == networks
 
 
 @pytest.mark.parametrize("y", [Y, np.stack([Y, -2 * Y + X[:, 2]], axis=1)], ids=["one", "two"])

@@ -26,7 +26,7 @@ from tailwise.labels.bins import LabelBins
 from tailwise.labels.support import LabelSupport
 from tailwise.methods import build_model
 from tailwise.model.base import Base, GivenBase, NoBase, fit_base, given_predictions
-from tailwise.model.families import pool, share_alone
+from tailwise.model.families import DISTINCT, pool, share_alone
 from tailwise.model.inputs import Encoded, Inputs, column_of
 from tailwise.model.model import (
     Model,
@@ -304,7 +304,7 @@ def fit(
         watched, rows = rows.rows(late), rows.rows(early)
         sample_weight = _check_sample_weight(sample_weight, y)[early]
     seed = int(check_random_state(settings.random_state).randint(2**31 - 1))
-    rows = rows.merged(sample_weight)
+    total, rows = len(rows.y), rows.merged(sample_weight)
 
     split = Split.deal(
         rows.y[:, 0],
@@ -346,7 +346,8 @@ def fit(
         valid = training.examples(seen, watched.y, watched.weight, base.offset(seen.matrix, len(seen), None))
     with visible() if settings.verbose else nullcontext():
         runs, held = _trained(training, data, split, valid, checkpoint, _family(start, "around"))
-        if settings.pool and inputs.is_table and not base.is_identity:
+        pools = settings.pool and inputs.is_table and not base.is_identity
+        if pools and len(rows.y) >= DISTINCT * total:
             settings.log("networks without the base")
             alone = replace(training, settings=settings.without_base(), base=NoBase())
             rest = None if valid is None else valid.without_base()
@@ -403,10 +404,9 @@ def _pooled(
 ) -> tuple[Training, list[Run], Held]:
     """Pool networks around a base with others without it, or leave out one of the families."""
     chosen = held.select
-    latent = [about.transform.limited(y) for about, y in zip(training.labels, held.y.T, strict=True)]
     shares = [
-        share_alone(mine[chosen], its[chosen], y[chosen])
-        for mine, its, y in zip(held.raw, alone.raw, latent, strict=True)
+        share_alone(mine[chosen], its[chosen], y[chosen], about.transform)
+        for mine, its, y, about in zip(held.raw, alone.raw, held.y.T, training.labels, strict=True)
     ]
     if not any(shares):
         return training, runs, held
