@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -66,6 +67,7 @@ def explain(
     from tailwise.explanations import shapley
     from tailwise.model.matching import match_inputs
     from tailwise.tables.write import write_table
+    from tailwise.training.progress import visible
 
     others = [background] if background is not None else []
     check_outputs({"--out": out}, force=shared.force, inputs=[model, data, *others], table=True)
@@ -87,16 +89,17 @@ def explain(
     if max(wanted) >= len(table):
         raise ValueError(f"{data} has no row {max(wanted)}: its last is row {len(table) - 1}")
     chosen: Any = of  # the function checks it, and names the nearest
-    attributions = shapley(
-        fitted,
-        table.iloc[wanted],
-        compared,
-        of=chosen,
-        background_rows=background_rows,
-        target=target,
-        coverage=coverage,
-        random_state=seed,
-    )
+    with nullcontext() if shared.quiet else visible():
+        attributions = shapley(
+            fitted,
+            table.iloc[wanted],
+            compared,
+            of=chosen,
+            background_rows=background_rows,
+            target=target,
+            coverage=coverage,
+            random_state=seed,
+        )
     frame = _reasons_table(attributions, table, wanted, of, top)
     write_table(frame, out)
     if shared.as_json:

@@ -10,6 +10,7 @@ value exactly, whatever the number of orders.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +22,10 @@ from sklearn.utils.validation import check_is_fitted
 from tailwise.estimator import TailRegressor
 from tailwise.explanations.columnwise import CHUNK, ColumnwiseModel, Figure, Floats, Rows, sampled
 
+logger = logging.getLogger(__name__)
 DEFAULT_BACKGROUND = 100
-MOST_PREDICTIONS = 5_000_000
-"""With more predictions than this, rows are compared with fewer rows of the background."""
+MOST_PREDICTIONS = 1_000_000
+"""With more predictions than this, half a minute's, rows are compared with fewer rows of the background."""
 FEWEST_COMPARED = 10
 """Rows of the background that every row is compared with, whatever that costs."""
 
@@ -133,6 +135,7 @@ def shapley(
             values[place, where] = by_row.mean(axis=0)
             if len(others) > 1:
                 errors[place, where] = by_row.std(axis=0, ddof=1) / np.sqrt(len(others))
+        logger.info("explained %d of %d rows", first + len(part), len(rows))
     index = X.index if hasattr(X, "index") and hasattr(X, "columns") else None
     return Attributions(
         values=pd.DataFrame(values, columns=names, index=index),
