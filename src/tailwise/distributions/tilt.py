@@ -242,7 +242,7 @@ class Tilted(Changed):
     def _by_rows(self, function: Callable[[_Cells, Tensor], Tensor], value: Number) -> Tensor:
         """Evaluate a function of `_Cells` for all rows and for values that broadcast against them."""
         exact = torch.as_tensor(value, dtype=torch.float64).detach().cpu()
-        full = torch.broadcast_tensors(exact, self.parametric.mean)[0].shape
+        full = torch.broadcast_tensors(exact, exact.new_empty(self.shape))[0].shape
         shape = full[len(full) - len(self.shape) :]
         wide = self if shape == self.shape else self.map(lambda p: p.expand(shape))
         values = exact.expand(full).reshape(math.prod(full[: len(full) - len(shape)]), math.prod(shape))
