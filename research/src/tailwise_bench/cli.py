@@ -13,11 +13,13 @@ from typing import Annotated
 import typer
 
 from tailwise.methods import load_plugin
+from tailwise.report.results import read_results
 from tailwise_bench.choose import choose_contenders, split_methods
 from tailwise_bench.contenders import Contender
 from tailwise_bench.estimators import choose_estimators
 from tailwise_bench.pages import write_page
 from tailwise_bench.runs import run_suite, take_times
+from tailwise_bench.statistics import Results
 from tailwise_bench.suites import BUNDLED, Suite, get_suite
 
 app = typer.Typer(no_args_is_help=True, context_settings={"max_content_width": 100})
@@ -135,9 +137,20 @@ def run(
 
 
 @app.command()
-def page(suite: SuiteName, out: Out = RESULTS) -> None:
+def page(
+    suite: SuiteName,
+    out: Out = RESULTS,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="SVG of errors for common and for rare labels.")
+    ] = None,
+) -> None:
     """Write the page of stored lines; trains nothing and needs no data."""
-    _write(get_suite(suite), out)
+    chosen = get_suite(suite)
+    _write(chosen, out)
+    if picture is not None:
+        from tailwise_bench.picture import write_picture  # matplotlib takes long to import
+
+        say(f"wrote {write_picture(Results(read_results(out / f'{chosen.name}.jsonl')), picture)}")
 
 
 def main() -> None:
