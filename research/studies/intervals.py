@@ -3,6 +3,7 @@
     TAILWISE_DATA=... python research/studies/intervals.py run --only baselines --seeds 0 1 2 3 4
     python research/studies/intervals.py write
     TAILWISE_DATA=... python research/studies/intervals.py choose
+    python research/studies/intervals.py start --seeds 0 1 2 3 4 5 6 7 8 9
 
 `run` appends a line of JSON for each table, seed and kind of intervals: coverage of all test rows and of the
 rarest 15% by training density, mean width and mean interval score (Winkler's), both in standard deviations of
@@ -10,7 +11,8 @@ the training labels. At most 4,000 training and 5,000 test rows are used. CV+ (B
 folds of CatBoost and symmetric errors; `log` fits log(y + 1 - min) and turns the ends back. Its lines also
 have coverage of rare labels and width at other coverages (`curve`), to compare widths at equal coverage of
 rare labels. `write` replaces the tables of research/results/intervals.md. `choose` appends a line for each
-candidate and table of `development`: natural splits, at most 1,500 training rows, 40 epochs.
+candidate and table of `development`: natural splits, at most 1,500 training rows, 40 epochs. `start` does
+what docs/start.md shows, with other rows and another model for each seed.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ import torch
 from tailwise import TailRegressor
 from tailwise.calibration.calibration import Calibration
 from tailwise.calibration.interval_scores import constant_interval
+from tailwise.data import load_abalone
 from tailwise.metrics.scores import winkler
 from tailwise.model.base import deal_folds, resolve_base
 from tailwise.tables.encode import TablePreprocessor
@@ -101,8 +103,6 @@ def baselines(split: NaturalSplit, test: Any, seed: int) -> Iterator[tuple[str, 
 
 def run(tables: list[str], seeds: list[int], only: str, lines: Path) -> None:
     """Measure, and append a line for each table, seed and kind of intervals."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     code = trace_of(None)["code"]
     sources = [s for s in get_suite("estimator").sources if not tables or s.name in tables]
     for seed in seeds:
@@ -185,8 +185,6 @@ def _three(distribution: Any) -> list[Array]:
 
 def choose(tables: list[str], lines: Path) -> None:
     """Measure each candidate on new rows; its variant is chosen by the held-out interval score."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     for source in get_suite("development").sources:
         if tables and source.name not in tables:
             continue
@@ -205,7 +203,7 @@ def choose(tables: list[str], lines: Path) -> None:
             for rows in (held, new):  # noqa: B023
                 median, below, above = sides(*of(*rows), unit)  # noqa: B023
                 out = (torch.from_numpy(e) for e in (median - factor * below, median + factor * above))
-                pair = labels.support.between(*map(labels.bounds.clip, out))  # noqa: B023
+                pair = labels.support.between(*map(labels.limits.clip, out))  # noqa: B023
                 both.append((pair[0].numpy(), pair[1].numpy()))
             return both
 
@@ -228,6 +226,26 @@ def choose(tables: list[str], lines: Path) -> None:
             line = {k: round(float(v), 4) for k, v in line.items()}
             line = {"table": split.name, "candidate": name, "variant": variant, **line}
             append_line(lines, json.dumps(line).encode())
+
+
+# -- the start page --------------------------------------------------------------------------------------
+
+
+def start(seeds: list[int], lines: Path) -> None:
+    """Append a line for each seed: coverage of all and of few-shot labels, with and without `rare`."""
+    for seed in seeds:
+        table = load_abalone().sample(1500, random_state=seed)
+        rings = table.pop("Rings")
+        train = table.index % 4 != 0
+        model = TailRegressor(random_state=seed).fit(table[train], rings[train])
+        bins = model.model_.targets[0].bins
+        region, y = bins.regions()[bins.index(rings[~train])], rings[~train].to_numpy()
+        line: dict[str, Any] = {"seed": seed, "rows": len(y), "few rows": int((region == "few").sum())}
+        for name, rare in (("default", None), (RARE, COVERAGE)):
+            low, high = model.predict_interval(table[~train], COVERAGE, rare=rare).T
+            inside = (y >= low) & (y <= high)
+            line[name] = [round(float(part.mean()), 4) for part in (inside, inside[region == "few"])]
+        append_line(lines, json.dumps(line).encode())
 
 
 # -- write -------------------------------------------------------------------------------------------
@@ -294,28 +312,35 @@ def _equal_width(table: pd.DataFrame) -> float:
     return float(np.mean(ratios))
 
 
+def write(lines: Path) -> None:
+    """Replace the tables of the page."""
+    path = RESULTS / "intervals.md"
+    before, _, rest = path.read_text(encoding="utf-8").partition(START)
+    text = f"{before}{START}\n\n{page(lines)}\n\n{END}{rest.partition(END)[2]}"
+    path.write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=("run", "choose", "write"))
+    parser.add_argument("command", choices=("run", "choose", "start", "write"))
     parser.add_argument("tables", nargs="*", help="only these")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--only", choices=("all", "own", "baselines"), default="all")
     parser.add_argument("--lines", type=Path, default=RESULTS / "intervals.jsonl")
     asked = parser.parse_args()
+    if asked.command != "write":
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(1)
     if asked.command == "run":
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
         run(asked.tables, asked.seeds, asked.only, asked.lines)
-        return
-    if asked.command == "choose":
+    elif asked.command == "choose":
         choose(asked.tables, asked.lines)
-        return
-    path = RESULTS / "intervals.md"
-    before, _, rest = path.read_text(encoding="utf-8").partition(START)
-    path.write_text(
-        f"{before}{START}\n\n{page(asked.lines)}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8"
-    )
+    elif asked.command == "start":
+        start(asked.seeds, asked.lines)
+    else:
+        write(asked.lines)
 
 
 if __name__ == "__main__":

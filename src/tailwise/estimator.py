@@ -329,7 +329,8 @@ class TailRegressor(RegressorMixin, Settings):
         """Return a table: prediction, std, lower, upper, aleatoric_std, epistemic_std and region.
 
         `coverage` and `rare` are those of `predict_interval`. ``epistemic_std`` is the standard deviation
-        between the means of the networks, and ``aleatoric_std`` the rest of ``std``. The index is that of X.
+        between the networks and between the models of their base, and ``aleatoric_std`` the rest of ``std``.
+        The index is that of X.
         With several targets the columns of each end in ``_`` and its name, or its number if y had no names.
         """
         import pandas as pd

@@ -129,8 +129,12 @@ def test_scaling_is_fitted_on_select_and_intervals_on_confirm() -> None:
     moved[confirm] *= 3
     again = fit_calibration(raw, moved, BINS, select, confirm)
     assert again.scaling == fitted.scaling and isinstance(again.intervals, ConformalIntervals)
+    assert again.intervals.share == intervals.share
     scores = np.abs(y[confirm] - raw.mean[confirm].numpy()) / np.sqrt(expected.w) / stats.norm.ppf(0.95)
-    np.testing.assert_allclose(intervals.scores, scores)
+    alone = replace(intervals, share=0.0).fit(expected.apply(raw)[confirm], y[confirm])
+    np.testing.assert_allclose(alone.scores, scores)
+    moved_too = intervals.fit(expected.apply(raw)[confirm], moved[confirm])
+    np.testing.assert_allclose(again.intervals.scores, moved_too.scores)
 
 
 def test_options_of_the_fit() -> None:
@@ -387,3 +391,29 @@ def test_what_networks_disagree_about_is_epistemic() -> None:
     )
     scaled = calibration(scaling=VarianceScaling(1e-6))(raw).columns(0.9)
     assert (scaled["epistemic_std"] <= scaled["std"]).all()
+
+
+@pytest.mark.parametrize("one_hump", [True, False])
+def test_intervals_lean_on_all_labels_where_no_distribution_fits(one_hump: bool) -> None:
+    """Wide predictions of zeros and amounts are of no use; those of one hump that know its spread are."""
+    rng = np.random.default_rng(0)
+    std = np.exp(rng.normal(size=1000))
+    if one_hump:
+        raw, y = Normal(torch.zeros(1000).double(), torch.from_numpy(std**2)), std * rng.normal(size=1000)
+    else:
+        y = np.where(rng.random(1000) < 0.6, 0.0, rng.exponential(10.0, 1000))
+        raw = Normal(torch.full((1000,), 2.0).double(), torch.from_numpy(100 * std**2))
+    rows = np.arange(1000)
+    labels = Labels(LabelBins.from_labels(y), quantiles=np.sort(y))
+    fitted = calibrate(raw, y, none(1000), labels, CalibrationRecipe(scaling=False), rows[:500], rows[500:])
+    intervals = fitted.intervals
+    assert isinstance(intervals, ConformalIntervals)
+    assert (intervals.share == 0) == one_hump
+    alone = replace(fitted, intervals=replace(intervals, share=0.0)).under(fitted.prior)
+    scores = [
+        each(Raw(raw, (), none(1000))).scores(y, 0.9).set_index("region").loc["all"]
+        for each in (fitted, alone)
+    ]
+    if not one_hump:
+        assert scores[0]["interval_score"] < 0.8 * scores[1]["interval_score"]
+        assert scores[0]["interval_score"] < 1.1 * scores[0]["constant_interval_score"]

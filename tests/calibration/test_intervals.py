@@ -63,14 +63,17 @@ def test_a_new_exchangeable_row_is_covered_as_often_as_the_formula_says(n: int) 
 
 
 @pytest.mark.parametrize("kind", ["normal", "nig", "mixture"])
-@pytest.mark.parametrize("wrong", [0.3, 4.0])
-def test_coverage_holds_for_every_distribution_whatever_its_calibration(kind: str, wrong: float) -> None:
+@pytest.mark.parametrize(("wrong", "share"), [(0.3, 0.0), (4.0, 0.0), (4.0, 0.5), (1.0, 1.0)])
+def test_coverage_holds_for_every_distribution_whatever_its_calibration(
+    kind: str, wrong: float, share: float
+) -> None:
     rng, shares, n = np.random.default_rng(4), [], 49
     for _ in range(100):
         new = predicted(kind, n + 200, rng)
         labels = new.sample(1, torch.Generator().manual_seed(int(rng.integers(2**31))))[0]
         y = new.mean + wrong * (labels - new.mean)
-        shares.append(covered(ConformalIntervals(BINS).fit(new[:n], y[:n]), new[n:], y[n:]).mean())
+        intervals = ConformalIntervals(BINS, constant=(-2.0, 3.0), share=share)
+        shares.append(covered(intervals.fit(new[:n], y[:n]), new[n:], y[n:]).mean())
     error = np.std(shares) / math.sqrt(len(shares))
     assert 0.9 - 5 * error <= np.mean(shares) <= 0.9 + 1 / (n + 1) + 5 * error
 
@@ -134,6 +137,21 @@ def test_factors_by_hand() -> None:
     # A row of weight 2 is as good as two rows.
     twice = fit(np.arange(1.0, 20.0), np.full(19, 2.0))
     assert reach(twice) == pytest.approx(18)
+
+
+@pytest.mark.parametrize(("share", "ends"), [(0.0, (-1, 1)), (0.5, (-2, 3)), (1.0, (-3, 5))])
+def test_quantiles_move_to_those_of_all_labels_by_hand(share: float, ends: tuple[float, float]) -> None:
+    intervals = ConformalIntervals(BINS, constant=(-3.0, 5.0), share=share)
+    fitted = intervals.fit(standard(19), np.repeat(ends, [9, 10]))  # factor 1
+    np.testing.assert_allclose([end.item() for end in fitted.ends(standard(1))], ends)
+    unit = fitted.standardized()
+    np.testing.assert_allclose(np.array(unit.constant) * BINS.scale + BINS.location, (-3, 5))
+
+
+def test_an_end_that_would_pass_the_median_stops_there() -> None:
+    fitted = ConformalIntervals(BINS, constant=(2.0, 4.0), share=1.0).fit(standard(19), np.full(19, 4.0))
+    lower, upper = fitted.ends(standard(1))
+    assert upper.item() == 4 and lower.item() == pytest.approx(-0.2)  # at least 5% of both distances
 
 
 def test_weights_say_which_rows_are_expected() -> None:

@@ -7,6 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from tailwise import TailRegressor
 from tailwise.distributions.members import NIG
@@ -40,6 +43,20 @@ def test_outputs_agree_with_one_another(plain: TailRegressor) -> None:
     np.testing.assert_allclose(out["std"] ** 2, out["aleatoric_std"] ** 2 + out["epistemic_std"] ** 2)
     np.testing.assert_allclose(out[["lower", "upper"]], model.predict_interval(x))
     assert set(out["region"]) <= {"many", "medium", "few"}
+
+
+def test_where_training_rows_are_missing_is_epistemic() -> None:
+    """No training row has x between -1 and 1; networks and models of the base disagree there."""
+    rng = np.random.default_rng(0)
+    x = rng.choice([-1, 1], 400) * rng.uniform(1, 3, 400)
+    y = np.sin(2 * x) + 0.1 * rng.normal(size=400)
+    base = make_pipeline(StandardScaler(), PolynomialFeatures(14), LinearRegression())
+    model = TailRegressor(base=base, epochs=2, random_state=0).fit(x[:, None], y)
+    hole, inside = (
+        model.predict_frame(np.linspace(*ends, 100)[:, None])["epistemic_std"].mean()
+        for ends in ((-0.8, 0.8), (1.2, 2.8))
+    )
+    assert hole > 2 * inside
 
 
 def test_score_by_region_by_hand(plain: TailRegressor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tailwise.calibration.column_groups import ColumnGroups
-from tailwise.calibration.interval_scores import intervals_by_region
+from tailwise.calibration.interval_scores import constant_interval, intervals_by_region
 from tailwise.calibration.intervals import ConformalIntervals, Intervals, OwnIntervals, counted, effective
 from tailwise.calibration.scaling import (
     Scaling,
@@ -34,6 +34,7 @@ from tailwise.labels.prior import LabelDensity, change_of_prior, rarest
 from tailwise.labels.prior import emphasis as tilt_to_rare
 from tailwise.labels.support import LabelSupport
 from tailwise.metrics.regions import by_region
+from tailwise.metrics.scores import winkler
 from tailwise.options import Count
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ PRICE_CHANCE = 2.5
 """Standard errors by which the error of all rows must keep its limit (research/results/transform.md)."""
 MIN_EMPHASIS_ROWS = 50
 TINY = 1e-300
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+COVERAGE = 0.9
+"""Of the intervals by whose score the share is chosen."""
 MAX_HELD = 4000
 """Held-out rows that are kept to fit intervals under any label prior."""
 
@@ -63,11 +67,15 @@ class Raw(NamedTuple):
     """Predictions of each network, if there are several. (N,) each"""
     groups: Rows
     """Codes in the column that intervals go by. (N,)"""
+    base_variance: Callable[[], Floats | float] = float
+    """Returns the variance between the models of the base, 0 without one; few callers want it. (N,)"""
 
     @classmethod
-    def of(cls, each: Sequence[Distribution], groups: Rows) -> Raw:
+    def of(
+        cls, each: Sequence[Distribution], groups: Rows, base_variance: Callable[[], Floats | float] = float
+    ) -> Raw:
         """Pool the predictions of one or more networks. (N,) each"""
-        return cls(pooled(each), tuple(each) if len(each) > 1 else (), groups)
+        return cls(pooled(each), tuple(each) if len(each) > 1 else (), groups, base_variance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,13 +283,11 @@ class Calibration:
         intervals, held = self.intervals, self.held
         if not isinstance(intervals, ConformalIntervals):
             raise ValueError("intervals of the distribution itself promise nothing: there is no price")
-        possible, support, limits = self.possible(held.prediction), self.labels.support, self.labels.limits
+        possible = self.possible(held.prediction)
         lower, upper, lower_rare, upper_rare = (
             end.numpy()
             for asked in (None, rare)
-            for end in support.between(
-                *map(limits.clip, intervals.ends(possible, coverage, held.groups, rare=asked))
-            )
+            for end in self.ends(possible, coverage, held.groups, rare=asked)
         )
         inside = (held.labels >= lower) & (held.labels <= upper)
         return Price(
@@ -294,6 +300,14 @@ class Calibration:
             float(np.average(upper - lower, weights=intervals.weights)),
             float(np.average(upper_rare - lower_rare, weights=intervals.weights)),
         )
+
+    def ends(
+        self, prediction: Distribution, coverage: float, groups: Rows, *, rare: float | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the ends of intervals for calibrated predictions; they are possible labels."""
+        lower, upper = self.intervals.ends(prediction, coverage, groups, rare=rare)
+        limits = self.labels.limits
+        return self.labels.support.between(limits.clip(lower), limits.clip(upper))
 
     def explain(self, coverage: float, rare: float) -> str:
         """Return a text: what intervals promise with and without `rare`, and what that costs."""
@@ -346,15 +360,13 @@ class Predicted(NamedTuple):
         coverage, a warning says so and the ends are those of the observed labels. No interval leaves the
         bounds. Its ends are possible labels, and no possible label is lost by that.
         """
-        intervals, labels = self.calibration.intervals, self.calibration.labels
-        if missing := intervals.too_few(coverage, rare):
+        if missing := self.calibration.intervals.too_few(coverage, rare):
             warnings.warn(
                 f"{missing} The intervals span all training labels instead: fit with more rows, or ask for a "
                 "lower coverage.",
                 stacklevel=2,
             )
-        lower, upper = intervals.ends(self.distribution, coverage, self.raw.groups, rare=rare)
-        return labels.support.between(labels.limits.clip(lower), labels.limits.clip(upper))
+        return self.calibration.ends(self.distribution, coverage, self.raw.groups, rare=rare)
 
     def quantile(self, level: float) -> Tensor:
         """Return a quantile, moved to a possible label. (N,)"""
@@ -363,15 +375,18 @@ class Predicted(NamedTuple):
     def variances(self) -> tuple[Tensor, Tensor]:
         """Return aleatoric and epistemic variance, which add up to the square of the standard deviation. (N,)
 
-        The epistemic part is the variance between the networks' means. What their heads say is left out: it
-        is a nearly constant share of the aleatoric part (research/results/intervals.md). With one network
-        there is nothing else.
+        The epistemic part is the variance between the networks and between the models of the base: it is
+        large where training rows are missing. What the networks' heads say is left out: it is a nearly
+        constant share of the aleatoric part (research/results/intervals.md). With one network there is
+        nothing else.
         """
         if not self.raw.networks:
             return split_variance(self.distribution, self.raw.pooled)
-        variance = standard_deviation(self.distribution) ** 2
-        label = self.calibration.labels.transform.label
-        between = torch.stack([label(network.mean) for network in self.raw.networks]).var(0, unbiased=False)
+        variance, label = standard_deviation(self.distribution) ** 2, self.calibration.labels.transform.label
+        each = torch.stack([network.mean for network in self.raw.networks])
+        variances = each.var(0, unbiased=False) + torch.as_tensor(self.raw.base_variance())
+        middle, spread = each.mean(0), variances.sqrt()
+        between = ((label(middle + spread) - label(middle - spread)) / 2) ** 2
         epistemic = torch.minimum(between, variance)
         return variance - epistemic, epistemic
 
@@ -442,16 +457,38 @@ def calibrate(
             labels.bounds,
             labels.transform,
         )
-    kept = held.rows(confirm if len(confirm) <= MAX_HELD else _sample(confirm))
+    kept = held.rows(_at_most(confirm))
     kept = replace(kept, prediction=kept.prediction.map(lambda p: p.detach().clone()))
     fitted = Calibration(labels, scaling, Prior.emphasized(labels.density, chosen), OwnIntervals(), kept)
     if not recipe.conformal:
         return fitted
-    intervals = ConformalIntervals(bins, held_out=recipe.held_out, column=recipe.column)
-    return replace(fitted, intervals=intervals).under(fitted.prior)
+    constant = constant_interval(labels.quantiles)
+    intervals = ConformalIntervals(bins, recipe.held_out, recipe.column, constant=constant)
+    share = choose_share(fitted, intervals, held.rows(_at_most(select)))
+    return replace(fitted, intervals=replace(intervals, share=share)).under(fitted.prior)
 
 
-def _sample(rows: Rows) -> Rows:
+def choose_share(fitted: Calibration, intervals: ConformalIntervals, held: HeldOut) -> float:
+    """Return the share of the constant quantiles in intervals with the smallest interval score.
+
+    Where no predicted distribution fits the labels, such as zeros and amounts, its quantiles can be far off;
+    those of all labels are not (research/results/intervals.md).
+    """
+    possible, labels = fitted.possible(held.prediction), torch.from_numpy(held.labels)
+
+    def score(share: float) -> float:
+        candidate = replace(intervals, share=share).fit(possible, held.labels, None, held.groups)
+        ends = replace(fitted, intervals=candidate).ends(possible, COVERAGE, held.groups)
+        return float(winkler(*ends, labels, COVERAGE).mean())
+
+    enough = not intervals.fit(possible, held.labels, None, held.groups).too_few(COVERAGE)
+    return min(SHARES, key=score) if enough else 0.0
+
+
+def _at_most(rows: Rows) -> Rows:
+    """Return some of the rows if they are more than `MAX_HELD`."""
+    if len(rows) <= MAX_HELD:
+        return rows
     return np.sort(np.random.default_rng(0).choice(rows, MAX_HELD, replace=False))
 
 
@@ -470,9 +507,8 @@ def choose_emphasis(
     """
     if len(y) < MIN_EMPHASIS_ROWS:
         return 0.0
-    if len(y) > MAX_HELD:
-        rows = _sample(np.arange(len(y)))
-        prediction, y, base = prediction[rows], y[rows], None if base is None else base[rows]
+    rows = _at_most(np.arange(len(y)))
+    prediction, y, base = prediction[rows], y[rows], None if base is None else base[rows]
     rare = rarest(y, density)
     inside = transform.bounds(bounds).apply(prediction)
     tilts = [transform.tilt(tilt_to_rare(density, t)) for t in EMPHASES]

@@ -5,11 +5,12 @@ why a coverage cannot be promised. `OwnIntervals` are the central intervals of t
 `ConformalIntervals` are fitted.
 
 A conformal interval reaches from the predicted median down and up by a multiple of the distances of the 5%
-and the 95% quantile. The multiple, the *factor*, comes from rows that the model was not trained on. For any
-model, intervals at 90% contain at least 90% of new labels, on average over calibration sets and rows, if
-held-out rows and new rows come from the same distribution. With ``rare=0.9`` that holds for the rarest labels
-too: intervals then also reach into the stretches of rare labels, as far as held-out rows with such labels
-need. No method can promise it for a single row, nor for rows of another distribution.
+and the 95% quantile, after these were moved by a share of the way to those of all labels. The multiple, the
+*factor*, comes from rows that the model was not trained on. For any model, intervals at 90% contain at least
+90% of new labels, on average over calibration sets and rows, if held-out rows and new rows come from the same
+distribution. With ``rare=0.9`` that holds for the rarest labels too: intervals then also reach into the
+stretches of rare labels, as far as held-out rows with such labels need. No method can promise it for a single
+row, nor for rows of another distribution.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tailwise.distributions.members import Distribution, checked_coverage
 from tailwise.labels.bins import Array, LabelBins, checked_weights
 from tailwise.labels.prior import rare_stretches
 from tailwise.metrics.scores import prepared
-from tailwise.options import AnyNumber
+from tailwise.options import AnyNumber, Fraction
 
 Codes = NDArray[np.int64]
 MIN_ROWS = 30
@@ -102,6 +103,10 @@ class ConformalIntervals:
     groups: Codes = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)  # (m,)
     stretches: tuple[tuple[AnyNumber, AnyNumber], ...] = ()
     """Ends of the stretches of rare labels."""
+    constant: tuple[float, float] = (0.0, 0.0)
+    """The 5% and the 95% quantile of the training labels."""
+    share: Fraction = 0.0
+    """By which share of the way the quantiles of predictions are moved to those of `constant`."""
 
     def __post_init__(self) -> None:
         shapes = {self.scores.shape, self.weights.shape, self.rare.shape, self.groups.shape}
@@ -200,17 +205,23 @@ class ConformalIntervals:
     def standardized(self) -> Self:
         """Return the intervals of labels in units of their standard deviation, as the bins have them."""
         location, scale = self.bins.location, self.bins.scale
-        moved = tuple(((low - location) / scale, (high - location) / scale) for low, high in self.stretches)
-        return replace(self, bins=self.bins.standardized(), stretches=moved)
+        *moved, constant = (
+            ((low - location) / scale, (high - location) / scale)
+            for low, high in (*self.stretches, self.constant)
+        )
+        return replace(self, bins=self.bins.standardized(), stretches=tuple(moved), constant=constant)
 
     def _sides(self, distribution: Distribution) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the median, and the distances of the 5% and the 95% quantile from it.
+        """Return the median, and the distances of the 5% and the 95% quantile from it, after `share`.
 
         A distance is at least a tenth of their mean: under another label prior, one may be almost 0.
         Predictions without spread have a small one, so that they get intervals too.
         """
-        median, (low, high) = distribution.median.detach(), distribution.central
-        below, above = median - low.detach(), high.detach() - median
+        median, own, share = distribution.median.detach(), distribution.central, self.share
+        low, high = (
+            (1 - share) * end.detach() + share * fixed for end, fixed in zip(own, self.constant, strict=True)
+        )
+        below, above = (median - low).clamp_min(0), (high - median).clamp_min(0)
         least = (_SIDE_FLOOR / 2 * (below + above)).clamp_min(_SPREAD_FLOOR * self.bins.scale)
         return median, torch.maximum(below, least), torch.maximum(above, least)
 

@@ -181,6 +181,10 @@ class CrossFitted:
         """Return the mean of the models' predictions of latent labels. (N, F) -> (N,)"""
         return np.asarray(self.location + self.scale * self._each(matrix).mean(axis=0))
 
+    def variance(self, matrix: Floats) -> Floats:
+        """Return the variance between the models' predictions of latent labels. (N, F) -> (N,)"""
+        return np.asarray(self.scale**2 * self._each(matrix).var(axis=0))
+
     def intervals(self, matrix: Floats, levels: Sequence[float]) -> list[tuple[Floats, Floats]]:
         """Return the intervals of CV+ (Barber et al., 2021, arXiv:1905.02928) at each level.
 

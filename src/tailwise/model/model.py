@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -143,7 +143,11 @@ class Model:
             every = network_prediction(self.together, x, offset, **where)
             predictions = [every[:, k] for k in range(len(self.networks))]
         return [
-            Raw.of([of_target(prediction, t, self.several) for prediction in predictions], rows.groups)
+            Raw.of(
+                [of_target(prediction, t, self.several) for prediction in predictions],
+                rows.groups,
+                partial(self.base.targets[t].variance, rows.matrix) if self.base.targets else float,
+            )
             for t in range(len(self.targets))
         ]
 
