@@ -258,23 +258,18 @@ def fit(
     parameters = settings.parameters(shared.quiet) | pictures.parameters(settings.backbone)
     reader = Reader(shared, Pictures.to_train(pictures))
     split = _read(data, target, reader, columns, settings, parts)
-    if outputs.report is not None and not split.tested:
+    test = split.test
+    if outputs.report is not None and test is None:
         raise ValueError(
             "there are no test rows, so there is nothing to report: raise --test-share or give --test"
         )
-    repeated = split.repeated()
-    if repeated:
-        group = "name a column of groups with --groups, or " if columns.groups is None else ""
-        also = f"{repeated} of {len(split.test or ())} test rows are also training rows"
-        worse = "with equal inputs and labels, so figures on new rows may be worse"
-        note(f"note: {also}, {worse}: {group}leave repeated rows out", shared.quiet)
+    repeated = _note_repeated(split, columns.groups, shared.quiet)
     kept = checkpoint_path(outputs.out)
     with resumable(kept), progress_shown(shared.quiet):
         model = split.fit(parameters, kept, shared.quiet, start)
         if outputs.report is not None and outputs.baseline:
             _fit_rival(model, split.train, shared.quiet)
         _note_if_nothing_was_held_out(model, split, shared.quiet)
-        test = split.test_rows()
         findings = [] if test is None else findings_of(model, test.X, test.y, outputs.coverage)
         files: dict[Path, Any] = {outputs.out: partial(model.save, key=outputs.sign)}
         if outputs.report is not None and test is not None:
@@ -348,28 +343,6 @@ class Split:
     valid: Rows | None
     test: Rows | None
 
-    @property
-    def tested(self) -> bool:
-        """Whether there are test rows."""
-        return self.test is not None or (
-            isinstance(self.train, StreamedTable) and self.train.held_out is not None
-        )
-
-    def repeated(self) -> int:
-        """Count the test rows that are also training rows, with equal inputs and labels."""
-        from tailwise.tables.equal_rows import rows_in_common
-
-        if self.test is None or isinstance(self.train, StreamedTable):
-            return 0
-        train, test = self.train, self.test
-        return rows_in_common(test.X, test.y.to_numpy(), train.X, train.y.to_numpy())
-
-    def test_rows(self) -> Rows | None:
-        """Return the test rows, if there are any."""
-        if self.test is None and isinstance(self.train, StreamedTable):
-            return self.train.test_rows()
-        return self.test
-
     def fit(
         self,
         parameters: Mapping[str, Any],
@@ -417,7 +390,7 @@ def _read(
     if stream is not None:
         share = 0.0 if columns.test else columns.test_share
         table = StreamedTable.of(stream, roles, share, settings.seed, cluster)
-        return Split(table, None, None if columns.test is None else table.like(columns.test, reader))
+        return Split(table, None, table.like(columns.test, reader) if columns.test else table.test_rows())
     rows, others = reader.rows(data, roles), Roles(targets, dropped)
     valid, test = (
         None if source is None else reader.rows(source, others, like=rows.X)
@@ -459,6 +432,22 @@ def _fit_rival(model: TailRegressor, train: Rows | StreamedTable, quiet: bool) -
 
 
 # -- notes -----------------------------------------------------------------------------------------
+
+
+def _note_repeated(split: Split, groups: str | None, quiet: bool) -> int:
+    """Count the test rows that are also training rows, with equal inputs and labels, and note them."""
+    from tailwise.tables.equal_rows import rows_in_common
+
+    train, test = split.train, split.test
+    if test is None or isinstance(train, StreamedTable):
+        return 0
+    repeated = rows_in_common(test.X, test.y.to_numpy(), train.X, train.y.to_numpy())
+    if repeated:
+        group = "name a column of groups with --groups, or " if groups is None else ""
+        also = f"{repeated} of {len(test)} test rows are also training rows"
+        worse = "with equal inputs and labels, so figures on new rows may be worse"
+        note(f"note: {also}, {worse}: {group}leave repeated rows out", quiet)
+    return repeated
 
 
 def _note_if_nothing_was_held_out(model: TailRegressor, split: Split, quiet: bool) -> None:
