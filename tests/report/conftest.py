@@ -13,7 +13,7 @@ from tailwise.model import base as bases
 from tailwise.report.baselines import Lineup, Training, fit_rival, line_up
 from tailwise.report.contest import PLAIN
 from tailwise.report.page import Drivers, Facts, drivers_of, model_page
-from tailwise.report.scores import Scores, Seen, score_model
+from tailwise.report.scores import Scores, Seen
 from tailwise.report.verdict import judge
 
 Rows = tuple[pd.DataFrame, np.ndarray]
@@ -52,7 +52,7 @@ def models() -> dict[str, TailRegressor]:
 @pytest.fixture(scope="session")
 def lineup(models: dict[str, TailRegressor], new_rows: Rows) -> Lineup:
     """VIR beside a plain network, CatBoost and a constant."""
-    other = replace(score_model(models["vanilla"], *new_rows), title="plain network")
+    other = replace(Seen(models["vanilla"], new_rows[0]).scores(new_rows[1]), title="plain network")
     x, y = new_rows
     model = copy(models["vir"])
     trees = fit_rival(model, Training(*make_rows(700, seed=0)))

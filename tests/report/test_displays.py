@@ -31,7 +31,7 @@ from tailwise.report.displays import (
     svg_element,
 )
 from tailwise.report.formatting import number
-from tailwise.report.scores import LEVELS, Scores, score_model
+from tailwise.report.scores import LEVELS, Scores, Seen
 
 Rows = tuple[pd.DataFrame, np.ndarray]
 
@@ -162,7 +162,7 @@ def test_what_few_rows_cannot_show_is_not_said(
     models: dict[str, TailRegressor], vir: Scores, new_rows: Rows
 ) -> None:
     X, y = new_rows
-    near = LabelErrorDisplay(score_model(models["vir"], X[y <= 5], y[y <= 5]))
+    near = LabelErrorDisplay(Seen(models["vir"], X[y <= 5]).scores(y[y <= 5]))
     assert f"No test row is above {int(y[y <= 5].max())}; training labels reach about" in near.text
     few = LabelErrorDisplay(some(vir, np.flatnonzero(vir.region == "many")[:3]))
     assert "mean absolute error of the few test rows" in few.text

@@ -20,7 +20,6 @@ from tailwise.report.scores import (
     Dial,
     Scores,
     Seen,
-    score_model,
 )
 
 Rows = tuple[pd.DataFrame, np.ndarray]
@@ -87,8 +86,8 @@ def test_one_of_several_targets_is_chosen(new_rows: Rows) -> None:
     X, y = new_rows
     model = TailRegressor(epochs=1, random_state=0).fit(X, np.stack([y, 100 - y], 1))
     with pytest.raises(ValueError, match="the model has 2 targets: choose one of them"):
-        score_model(model, X, y)
-    second = score_model(model, X, 100 - y, target=1)
+        Seen(model, X).scores(y)
+    second = Seen(model, X).scores(100 - y, target=1)
     np.testing.assert_allclose(second.mean, model.predict(X)[:, 1], rtol=1e-6)
     assert second.bins.edges[-1] > 99
 

@@ -3,7 +3,7 @@
 Other rooms may use:
 
 - `diagnosis`: `diagnose`, what a label distribution looks like and what to do about it
-- `scores`: `Scores`, one model on one table; `FIGURES`, a row for each figure; `score_model` and `Seen`
+- `scores`: `Scores`, one model on one table; `Seen`, its rows; `FIGURES`, a row for each figure
 - `baselines`: `line_up`, a model beside the `BASELINES` on the same rows
 - `verdict`: `judge`, what such a lineup shows, in fields
 - `page`: `facts_of`, `drivers_of` and `model_page`, the page about one model

@@ -33,7 +33,7 @@ from tailwise.report.scores import (
     MIN_POINT_ROWS,
     Dial,
     Scores,
-    score_model,
+    Seen,
     sorted_regions,
 )
 from tailwise.report.verdict import untested
@@ -157,7 +157,7 @@ class ScoresDisplay(Display):
         those of the display.
         """
         dial = {"emphasis": emphasis, "label_prior": label_prior}
-        return cls(score_model(estimator, X, y, coverage, target=target, **dial), **options).plot(ax)
+        return cls(Seen(estimator, X).scores(y, coverage, target, **dial), **options).plot(ax)
 
     @property
     def models(self) -> dict[str, Scores]:

@@ -309,13 +309,19 @@ class Seen:
         self,
         y: Any,
         coverage: float = 0.9,
-        target: int = 0,
+        target: int | None = None,
         *,
         levels: Iterable[float] = LEVELS,
         emphasis: float | None = None,
         label_prior: Any = None,
     ) -> Scores:
-        """Return the predictions of one target with its labels, under an emphasis or a label prior."""
+        """Return the predictions of one target with its labels, under an emphasis or a label prior.
+
+        `target` is the number of the target of a model with several.
+        """
+        if target is None and len(self.raw) > 1:
+            raise ValueError(f"the model has {len(self.raw)} targets: choose one of them by target=")
+        target = target or 0
         labels, raw = checked_labels(y), self.raw[target]
         calibration = self.model.at(emphasis, label_prior).targets[target]
         predicted = calibration(raw)
@@ -340,28 +346,6 @@ class Seen:
             calibration=calibration,
             encoded=self.encoded,
         )
-
-
-def score_model(
-    model: TailRegressor,
-    X: Any,
-    y: Any,
-    coverage: float = 0.9,
-    *,
-    target: int | None = None,
-    emphasis: float | None = None,
-    label_prior: Any = None,
-    levels: Iterable[float] = LEVELS,
-) -> Scores:
-    """Predict rows that the model has not seen and return the predictions with the labels.
-
-    y are the labels of one target: number `target` of a model with several. `emphasis` and `label_prior`
-    are those of `TailRegressor.predict`. `levels` are those of a reliability diagram, if one is wanted.
-    """
-    if target is None and model.n_targets_ != 1:
-        raise ValueError(f"the model has {model.n_targets_} targets: choose one of them by target=")
-    rows, dial = Seen(model, X), {"emphasis": emphasis, "label_prior": label_prior}
-    return rows.scores(y, coverage, target or 0, levels=levels, **dial)
 
 
 def sorted_regions(names: Iterable[str]) -> list[str]:

@@ -8,5 +8,4 @@
 - `split`: rows of the training, validation and test parts
 - `inputs`: inputs of any kind, as tensors or by rows
 - `equal_rows`: repeated rows merged into weights
-- `bundled`: the table that comes with the package
 """
