@@ -20,7 +20,7 @@ INCLUDED = (
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
-    "src/tailwise/tables/README.md",
+    "src/tailwise/data/README.md",
     *(
         path.relative_to(ROOT).as_posix()
         for path in sorted((ROOT / "research").rglob("*.md"))
