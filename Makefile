@@ -7,8 +7,6 @@ WORKERS ?= 2
 # `make bench SMALL=1` takes every step of `make bench` on small data, in a folder of its own.
 SUITES := $(if $(SMALL),quick quick-ablations quick-estimator,tabular ablations estimator stsb-modern)
 BENCH := $(if $(SMALL),--out tailwise-bench-small --work tailwise-bench-small/data --seeds 1 --epochs 1 --trials 1,)
-# Scripts of research/studies/ that measure speed on any machine.
-SPEED := ause step_overhead
 MIN_PYTHON := 3, 11
 # PyTorch and MKL compute without vector instructions, in one thread. No test may depend on how numbers are rounded.
 OLD_PROCESSOR := ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 OMP_NUM_THREADS=1
@@ -73,9 +71,9 @@ format: $(VENV)/.installed-dev  ## fix what ruff can fix
 	$(BIN)/ruff format
 
 bench: RUN = $(BIN)/tailwise-bench run --workers $(WORKERS) $(BENCH)
-bench: $(VENV)/.installed-dev  ## compare the methods (research/results/), measure speed; SMALL=1: a trial in minutes
+bench: $(VENV)/.installed-dev  ## compare the methods (research/results/), time a step; SMALL=1: a trial in minutes
 	set -e; for suite in $(SUITES); do echo "== $$suite"; $(RUN) $$suite; done
-	set -e; for name in $(SPEED); do echo "== $$name"; $(BIN)/python research/studies/$$name.py; done
+	$(BIN)/python research/studies/step_overhead.py
 
 # mkdocs is not called with -q, which would hide the warnings that --strict counts.
 docs: $(VENV)/.installed-dev  ## check the documentation, and build its site into site/
