@@ -1,10 +1,13 @@
 """Time of a training step with VIR and without, for different numbers of label bins.
 
-A step is forward, backward and optimiser. In each round all models are timed in turn, in a rotating order,
-and ratios are taken within rounds, so that a busy machine slows both sides equally. Exits with 1 if VIR's
-step takes more than 10% longer with 1000 bins than with 10.
+A step is forward, backward, clipping and optimiser. In each round all models are timed in turn, in a rotating
+order, and ratios are taken within rounds, so that a busy machine slows both sides equally. Exits with 1 if
+VIR's step takes more than 10% longer with 1000 bins than with 10.
 
-    python research/studies/step_overhead.py [--device cuda] [--steps 200]
+    python research/studies/step_overhead.py
+    python research/studies/step_overhead.py --device cuda --network resnet50 --graphs --rounds 15
+
+A ResNet gets batches of 64 pictures of 224 x 224, in bfloat16.
 """
 
 from __future__ import annotations
@@ -17,102 +20,103 @@ import time
 import torch
 
 from tailwise.labels.bins import LabelBins
-from tailwise.networks.backbones import MLP
-from tailwise.networks.network import Network
-from tailwise.networks.parts import Method
-from tailwise.networks.vir import VIR
+from tailwise.methods import build_model
+from tailwise.networks.backbones import MLP, make_image_backbone
+from tailwise.training.batches import Batch
+from tailwise.training.config import TrainConfig
+from tailwise.training.optimizer import Optimizer
+from tailwise.training.steps import GraphedStep, TrainingStep, fast_kernels
 
 BINS = (10, 100, 1000)
 INPUTS, HIDDEN, BATCH, ROWS = 64, (256, 128), 256, 16_384
+PICTURES, SIZE = 64, 224
 MAX_GROWTH = 1.10
 Key = tuple[str, int]
 
 
 class Trainee:
-    """A model with its optimiser and data, all on the device."""
+    """A model with its step and data, all on the device."""
 
-    def __init__(self, kind: str, count: int, device: torch.device) -> None:
+    def __init__(self, method: str, count: int, options: argparse.Namespace, config: TrainConfig) -> None:
         torch.manual_seed(0)
-        self.device = device
-        self.x = torch.randn(ROWS, INPUTS, device=device)
+        self.device = torch.device(options.device)
         labels = torch.rand(ROWS, dtype=torch.float64) ** 2
-        self.y = labels.float().to(device)
-        bins = LabelBins.from_labels(labels, count=count)
-        backbone = MLP(INPUTS, HIDDEN)
-        model: Network
-        if kind == "VIR":
-            model = VIR(backbone, HIDDEN[-1], bins)
+        if options.network == "mlp":
+            backbone, width, size = MLP(INPUTS, HIDDEN), HIDDEN[-1], BATCH
+            x = torch.randn(ROWS, INPUTS)
         else:
-            model = Network(backbone, HIDDEN[-1], bins, Method())
-        self.model = model.to(device).train()
-        parameters = self.model.parameters()
-        self.optimizer = torch.optim.AdamW(parameters, 1e-3, fused=device.type == "cuda")
+            backbone, size = make_image_backbone(options.network), PICTURES
+            width = int(backbone.feature_dim)
+            x = torch.randint(256, (2 * PICTURES, SIZE, SIZE, 3), dtype=torch.uint8)
+        parts = zip(x.to(self.device).split(size), labels.float().to(self.device).split(size), strict=False)
+        self.batches = [Batch(*part) for part in parts]
+        bins = LabelBins.from_labels(labels, count=count)
+        self.model = build_model(method, backbone, width, bins).to(self.device).train()
+        kind = GraphedStep if config.graphs else TrainingStep
+        self.step = kind(self.model, Optimizer(self.model, config, self.device), config, self.device)
+        self.model.begin_epoch(0.0)
+        self.seconds(10)
+        self.end_epoch()  # from here on rows are recoloured
+        if self.model.begin_epoch(0.5):
+            self.step.forget()
+        self.seconds(10)
 
-    def wait(self) -> None:
-        """Wait until the device is idle."""
+    def wait(self) -> float:
+        """Wait until the device is idle; return the time."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+        return time.perf_counter()
 
-    def step(self, number: int) -> float:
-        """Take one step and return its seconds."""
-        start = number * BATCH % ROWS
-        x, y = self.x[start : start + BATCH], self.y[start : start + BATCH]
-        self.wait()
-        began = time.perf_counter()
-        loss, _ = self.model.loss(x, y)
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        self.wait()
-        return time.perf_counter() - began
+    def seconds(self, steps: int) -> float:
+        """Return the seconds of a step, measured over several."""
+        began = self.wait()
+        for number in range(steps):
+            self.step([(0, self.batches[number % len(self.batches)])])
+        return (self.wait() - began) / steps
 
     def end_epoch(self) -> float:
         """End the epoch, which updates the latent statistics, and return its seconds."""
-        self.wait()
-        began = time.perf_counter()
+        began = self.wait()
         self.model.end_epoch()
-        self.wait()
-        return time.perf_counter() - began
+        return self.wait() - began
 
 
-def measure(steps: int, device: torch.device) -> tuple[dict[Key, list[float]], dict[Key, float]]:
-    """Return the seconds of every step and of the end of an epoch, for each model."""
-    models = {(kind, count): Trainee(kind, count, device) for count in BINS for kind in ("vanilla", "VIR")}
-    for model in models.values():
-        for number in range(10):
-            model.step(number)
-        model.end_epoch()  # from here on rows are recoloured
-    keys = list(models)
-    seconds: dict[Key, list[float]] = {key: [] for key in keys}
-    for number in range(steps):
-        turn = number % len(keys)
-        for key in keys[turn:] + keys[:turn]:
-            seconds[key].append(models[key].step(number))
-    return seconds, {key: model.end_epoch() for key, model in models.items()}
-
-
-def median_ratio(above: list[float], below: list[float]) -> float:
-    """Return the median over rounds of the ratio of two models' times."""
-    return statistics.median(a / b for a, b in zip(above, below, strict=True))
+def ratio(above: list[float], below: list[float]) -> tuple[float, float, float]:
+    """Return the median over rounds of the ratio of two models' times, and its quartiles."""
+    low, middle, high = statistics.quantiles((a / b for a, b in zip(above, below, strict=True)), n=4)
+    return middle, low, high
 
 
 def main() -> int:
     """Measure, print the table and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--steps", type=int, default=200, help="number of rounds")
+    parser.add_argument("--network", default="mlp", help="mlp, resnet18 or resnet50")
+    parser.add_argument("--graphs", action="store_true", help="record the step as a CUDA graph")
+    parser.add_argument("--rounds", type=int, default=50, help="number of rounds, of ten steps each")
     options = parser.parse_args()
-    seconds, ends = measure(options.steps, torch.device(options.device))
+    precision = "fp32" if options.network == "mlp" else "bf16"
+    config = TrainConfig(precision=precision, graphs=options.graphs)
+    with fast_kernels(config, torch.device(options.device)):
+        keys = [(method, count) for count in BINS for method in ("vanilla", "vir")]
+        models = {key: Trainee(*key, options, config) for key in keys}
+        seconds: dict[Key, list[float]] = {key: [] for key in keys}
+        for number in range(options.rounds):
+            turn = number % len(keys)
+            for key in keys[turn:] + keys[:turn]:
+                seconds[key].append(models[key].seconds(10))
+        ends = {key: model.end_epoch() for key, model in models.items()}
 
-    print(f"step of {BATCH} rows, {INPUTS} inputs, hidden {HIDDEN}; ", end="")
-    print(f"{options.device}, {options.steps} rounds")
-    print("  bins  vanilla ms    VIR ms   VIR / vanilla   epoch's end ms")
+    device = torch.cuda.get_device_name() if options.device == "cuda" else options.device
+    print(f"{device}, torch {torch.__version__}; {options.network}, {precision}, graphs: {options.graphs}")
+    print("  bins  vanilla ms    VIR ms   vanilla / VIR (quartiles)   epoch's end ms")
     for count in BINS:
-        vanilla, vir = seconds["vanilla", count], seconds["VIR", count]
+        vanilla, vir = seconds["vanilla", count], seconds["vir", count]
         times = 1e3 * statistics.median(vanilla), 1e3 * statistics.median(vir)
-        print(f"{count:6d}{times[0]:12.3f}{times[1]:10.3f}", end="")
-        print(f"{median_ratio(vir, vanilla):16.3f}{1e3 * ends['VIR', count]:17.3f}")
-    growth = median_ratio(seconds["VIR", BINS[-1]], seconds["VIR", BINS[0]])
+        share, low, high = ratio(vanilla, vir)
+        print(f"{count:6d}{times[0]:12.3f}{times[1]:10.3f}{share:12.3f} ({low:.3f} to {high:.3f})", end="")
+        print(f"{1e3 * ends['vir', count]:15.3f}")
+    growth = ratio(seconds["vir", BINS[-1]], seconds["vir", BINS[0]])[0]
     passed = growth <= MAX_GROWTH
     print(f"VIR's step from {BINS[0]} to {BINS[-1]} bins: {growth - 1:+.1%} ", end="")
     print(f"(limit {MAX_GROWTH - 1:+.0%}) {'PASS' if passed else 'FAIL'}")
