@@ -92,3 +92,15 @@ def test_the_best_form_has_the_lowest_held_out_error_and_the_time_of_all() -> No
     lines = [record(name, mae) for name, mae in zip(FORMS, (3, 1, 2, 4), strict=True)]
     (best,) = best_forms([*lines, record(FORMS[0], 1, "unfinished")])
     assert (best["form"], best["seconds"]["fit"]) == (FORMS[1], 4.0)
+
+
+def test_cross_validated_intervals_stay_on_labels_where_logarithms_are_worse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"x": rng.exponential(size=99)})
+    y = 10 * x["x"].to_numpy() + 5 + 0.1 * rng.normal(size=99)  # skewed, and a line
+    monkeypatch.setattr(estimators, "_catboost", line)
+    found = estimators.fit_cross_validated(x, y, 0)(pd.DataFrame({"x": [3.0, 4.0]}))
+    assert found.mean[0] == pytest.approx(35, abs=0.1)
+    assert 0.1 < found.upper[0] - found.lower[0] < 1

@@ -21,7 +21,7 @@ from tailwise.distributions.members import Distribution, Normal
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import label_weights
 from tailwise.lookup import check_name
-from tailwise.metrics.scores import crps
+from tailwise.metrics.scores import crps, winkler
 from tailwise_bench.tables import random_parts
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class Prediction:
     quantiles: Array | None = None
     held_mae: float | None = None
     """MAE on held-out training rows, by which forms of one model are chosen."""
+    with_rare: Callable[[], tuple[Array, Array]] | None = None
+    """Return ends of intervals that also cover 90% of the rarest labels."""
 
     def crps(self, y: Array, rows: NDArray[Any]) -> float:
         """Return the mean CRPS of some rows.
@@ -172,8 +174,13 @@ def fit_tail(x: pd.DataFrame, y: Array, seed: int, **parameters: Any) -> Predict
 
     def predict(x: pd.DataFrame) -> Prediction:
         (found,) = model.predictions(x)
-        lower, upper = (end.numpy() for end in found.interval(COVERAGE))
-        return Prediction(found.distribution.point.numpy(), lower, upper, found.distribution)
+
+        def ends(rare: float | None = None) -> tuple[Array, Array]:
+            lower, upper = found.interval(COVERAGE, rare)
+            return lower.numpy(), upper.numpy()
+
+        point = found.distribution.point.numpy()
+        return Prediction(point, *ends(), found.distribution, with_rare=lambda: ends(COVERAGE))
 
     return predict
 
@@ -265,12 +272,25 @@ def fit_quantiles(x: pd.DataFrame, y: Array, seed: int) -> Predict:
 
 
 def fit_cross_validated(x: pd.DataFrame, y: Array, seed: int) -> Predict:
-    """Fit CatBoost on all rows, on a log scale if labels are skewed, with CV+ intervals from five folds."""
-    to, back = _scale(y, log=True)
+    """Fit CatBoost with CV+ intervals from five folds, on labels and, if skewed, on their logarithms.
+
+    The scale is taken whose intervals around the folds' held-out predictions have the lower interval score.
+    """
     fold = np.random.default_rng(seed).permutation(len(y)) % FOLDS
-    parts = [_catboost(x[fold != k], to(y[fold != k]), seed, "RMSE") for k in range(FOLDS)]
-    residuals = np.concatenate([to(y[fold == k]) - parts[k](x[fold == k]) for k in range(FOLDS)])
-    counts = np.bincount(fold)
+    counts, labels = np.bincount(fold), np.concatenate([y[fold == k] for k in range(FOLDS)])
+
+    def on_scale(log: bool) -> tuple[float, bool, list[Callable[[pd.DataFrame], Array]], Array]:
+        to, back = _scale(y, log)
+        parts = [_catboost(x[fold != k], to(y[fold != k]), seed, "RMSE") for k in range(FOLDS)]
+        held = np.concatenate([parts[k](x[fold == k]) for k in range(FOLDS)])
+        found = _from_residuals(held, to(labels) - held, back)
+        lower, upper, of = (torch.from_numpy(part) for part in (found.lower, found.upper, labels))
+        scores = winkler(lower, upper, of, COVERAGE)
+        return float(scores.mean()), log, parts, to(labels) - held
+
+    skewed = _scale(y, True)[0] is not np.asarray
+    _, log, parts, residuals = min(map(on_scale, (False, True)[: 1 + skewed]), key=lambda tried: tried[0])
+    to, back = _scale(y, log)
     model = _catboost(x, to(y), seed, "RMSE")
 
     def predict(x: pd.DataFrame) -> Prediction:
@@ -360,6 +380,8 @@ def fit_conformal(x: pd.DataFrame, y: Array, seed: int, *, fit: Fit) -> Predict:
 # -- rows ----------------------------------------------------------------------------------------
 
 REFERENCE, BEST = "catboost", "catboost-best"
+RARE = "-rare"
+"""End of the names of lines with the intervals that also cover rare labels."""
 FORMS = (REFERENCE, "catboost-mae", "catboost-log", "catboost-quantiles")
 """The form of CatBoost with the lowest MAE on held-out training rows stands for `BEST` in a page."""
 _MODELS: tuple[tuple[str, str, Fit], ...] = (
@@ -370,7 +392,7 @@ _MODELS: tuple[tuple[str, str, Fit], ...] = (
     ("catboost-mae", "CatBoost, MAE", partial(fit_form, loss="MAE")),
     ("catboost-log", "CatBoost, log of skewed labels", partial(fit_form, log=True)),
     ("catboost-quantiles", "CatBoost, quantiles, CQR", fit_quantiles),
-    ("catboost-cv", "CatBoost, log of skewed labels, CV+", fit_cross_validated),
+    ("catboost-cv", "CatBoost, CV+", fit_cross_validated),
     ("catboost-gaussian", "CatBoost, Gaussian", fit_gaussian),
     ("catboost-weighted", "CatBoost, Gaussian, label weights", partial(fit_gaussian, weighted=True)),
     (

@@ -29,7 +29,7 @@ from tailwise.report.results import (
     scores_by_region,
 )
 from tailwise_bench.contenders import Contender, Outcome
-from tailwise_bench.estimators import COVERAGE, Estimator, Prediction, fit_gaussian
+from tailwise_bench.estimators import COVERAGE, LEVELS, RARE, Estimator, Prediction, fit_gaussian
 from tailwise_bench.problem import HOLE, Problem
 from tailwise_bench.recipe import Recipe, default_options
 from tailwise_bench.search import Study, describe_space
@@ -235,24 +235,53 @@ def measure_estimator(estimator: Estimator, split: NaturalSplit, max_rows: int) 
     }
     if prediction.held_mae is not None:
         record["valid"] = {"mae": float(f"{prediction.held_mae:.6g}")}
-    return [record]
+    if prediction.quantiles is not None and prediction.quantiles.shape[1] == len(LEVELS):
+        record["curve"] = _curve(prediction.quantiles, split.y_test, split.rare)
+    if prediction.with_rare is None:
+        return [record]
+    ends = prediction.with_rare()
+    scores = {
+        region: record["metrics"]["raw"][region] | _interval_scores(*ends, split.y_test, of)
+        for region, of in rows.items()
+    }
+    named = {"method": estimator.name + RARE, "title": f"{estimator.title}, rare={COVERAGE}"}
+    return [{**record, **named, "metrics": {"raw": scores}}, record]
 
 
 def _natural_scores(prediction: Prediction, y: Any, rows: Any) -> dict[str, float]:
     """Return errors, CRPS, and coverage, width and score of the 90% intervals, of some rows."""
-    inside = (prediction.lower <= y) & (y <= prediction.upper)
-    low, high, labels = (
-        torch.from_numpy(np.ascontiguousarray(of)) for of in (prediction.lower, prediction.upper, y)
-    )
+    errors = prediction.mean - y
     values = {
-        "mae": np.abs(prediction.mean - y)[rows].mean(),
-        "rmse": np.sqrt(((prediction.mean - y)[rows] ** 2).mean()),
+        "mae": np.abs(errors)[rows].mean(),
+        "rmse": np.sqrt((errors[rows] ** 2).mean()),
         "crps": prediction.crps(y, rows),
-        "interval_score": winkler(low, high, labels).numpy()[rows].mean(),
-        "coverage": inside[rows].mean(),
-        "width": (prediction.upper - prediction.lower)[rows].mean(),
     }
+    return _rounded(values) | _interval_scores(prediction.lower, prediction.upper, y, rows)
+
+
+def _interval_scores(lower: Any, upper: Any, y: Any, rows: Any) -> dict[str, float]:
+    low, high, labels = (torch.from_numpy(np.ascontiguousarray(of)) for of in (lower, upper, y))
+    return _rounded(
+        {
+            "interval_score": winkler(low, high, labels).numpy()[rows].mean(),
+            "coverage": ((lower <= y) & (y <= upper))[rows].mean(),
+            "width": (upper - lower)[rows].mean(),
+        }
+    )
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
     for name, value in values.items():
         if not math.isfinite(value):
             raise RuntimeError(f"its {name} is {value}")
     return {name: float(f"{value:.6g}") for name, value in values.items()}
+
+
+def _curve(quantiles: Any, y: Any, rare: Any) -> list[list[float]]:
+    """Return coverage of the rarest labels and mean width of central intervals at 51% to 99%."""
+    found = []
+    for k in reversed(range(25)):
+        lower, upper = quantiles[:, k], quantiles[:, -1 - k]
+        covered = ((lower <= y) & (y <= upper))[rare].mean()
+        found.append([round(float(covered), 4), float(f"{(upper - lower).mean():.5g}")])
+    return found
