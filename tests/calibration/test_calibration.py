@@ -393,6 +393,28 @@ def test_what_networks_disagree_about_is_epistemic() -> None:
     assert (scaled["epistemic_std"] <= scaled["std"]).all()
 
 
+def zeros_and_amounts(n: int, rng: np.random.Generator) -> tuple[Normal, np.ndarray]:
+    """Labels near 0 and amounts, and predictions of one hump that spans both."""
+    y = np.where(rng.random(n) < 0.6, 0.01 * rng.normal(size=n), rng.exponential(10.0, n))
+    return Normal(torch.full((n,), 2.0).double(), torch.from_numpy(100 * np.exp(2 * rng.normal(size=n)))), y
+
+
+def test_coverage_holds_after_the_choice_of_intervals() -> None:
+    """The choice is made on 40 rows and the factor fitted to 49 others."""
+    rng, shares, rows = np.random.default_rng(0), [], np.arange(89)
+    labels = Labels(LabelBins.from_labels(zeros_and_amounts(999, rng)[1]), quantiles=np.linspace(-0.01, 30))
+    leaning = 0
+    for _ in range(100):
+        (raw, y), (new, truth) = (zeros_and_amounts(n, rng) for n in (89, 300))
+        fitted = calibrate(raw, y, none(89), labels, CalibrationRecipe(), rows[:40], rows[40:])
+        lower, upper = (end.numpy() for end in fitted(Raw(new, (), none(300))).interval(0.9))
+        shares.append(((truth >= lower) & (truth <= upper)).mean())
+        leaning += isinstance(fitted.intervals, ConformalIntervals) and fitted.intervals.share > 0
+    error = np.std(shares) / 10
+    assert 0.9 - 4 * error <= np.mean(shares) <= 0.92 + 4 * error
+    assert leaning > 50
+
+
 @pytest.mark.parametrize("one_hump", [True, False])
 def test_intervals_lean_on_all_labels_where_no_distribution_fits(one_hump: bool) -> None:
     """Wide predictions of zeros and amounts are of no use; those of one hump that know its spread are."""
@@ -401,8 +423,7 @@ def test_intervals_lean_on_all_labels_where_no_distribution_fits(one_hump: bool)
     if one_hump:
         raw, y = Normal(torch.zeros(1000).double(), torch.from_numpy(std**2)), std * rng.normal(size=1000)
     else:
-        y = np.where(rng.random(1000) < 0.6, 0.0, rng.exponential(10.0, 1000))
-        raw = Normal(torch.full((1000,), 2.0).double(), torch.from_numpy(100 * std**2))
+        raw, y = zeros_and_amounts(1000, rng)
     rows = np.arange(1000)
     labels = Labels(LabelBins.from_labels(y), quantiles=np.sort(y))
     fitted = calibrate(raw, y, none(1000), labels, CalibrationRecipe(scaling=False), rows[:500], rows[500:])

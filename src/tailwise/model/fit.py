@@ -255,13 +255,21 @@ class Training:
             raw = network_prediction(network, held.x, held.offset, table=table, device=device)
         return Run(network, (history,), raw)
 
-    def model(self, runs: Sequence[Run], held: Held, names: Sequence[str], *, held_out: bool = True) -> Model:
-        """Calibrate on held-out rows and return the model."""
+    def model(
+        self,
+        runs: Sequence[Run],
+        held: Held,
+        names: Sequence[str],
+        *,
+        held_out: bool = True,
+        unseen: bool = True,
+    ) -> Model:
+        """Calibrate on held-out rows, which no step before `runs` has seen if `unseen`; return the model."""
         networks = tuple(run.network for run in runs)
         recipe = calibration_recipe(self.settings, networks, self.inputs, held_out=held_out)
         with self.computing():
             targets = held.calibrations(self.labels, [recipe] * len(self.labels))
-        unseen = held_out and len(runs) == 1 and len(held.confirm) < len(held.y)
+        unseen = unseen and held_out and len(runs) == 1 and len(held.confirm) < len(held.y)
         record = Record(tuple(h for run in runs for h in run.histories), held_out, unseen)
         device = self.settings.device
         return Model(self.inputs, self.base, networks, targets, tuple(names) or None, record, device)
@@ -354,7 +362,8 @@ def fit(
             file = None if checkpoint is None else f"{checkpoint}.alone"
             others = _trained(alone, data.without_base(), split, rest, file, _family(start, "alone"))
             training, runs, held = _pooled(training, runs, held, *others)
-    return training.model(runs, held, names, held_out=watched is not None or split.held_out)
+    apart = watched is not None
+    return training.model(runs, held, names, held_out=apart or split.held_out, unseen=apart)
 
 
 def _trained(

@@ -185,8 +185,8 @@ class Model:
             )
         if not record.unseen:
             return (
-                "The held-out rows also decided when to stop training, so any guarantee below is "
-                "approximate.\n"
+                "The held-out rows also served the base or decided when to stop training: promises below "
+                "are approximate.\n"
             )
         return ""
 
