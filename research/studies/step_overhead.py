@@ -24,8 +24,7 @@ from tailwise.methods import build_model
 from tailwise.networks.backbones import MLP, make_image_backbone
 from tailwise.training.batches import Batch
 from tailwise.training.config import TrainConfig
-from tailwise.training.optimizer import Optimizer
-from tailwise.training.steps import GraphedStep, TrainingStep, fast_kernels
+from tailwise.training.steps import GraphedStep, Optimizer, TrainingStep, fast_kernels
 
 BINS = (10, 100, 1000)
 INPUTS, HIDDEN, BATCH, ROWS = 64, (256, 128), 256, 16_384

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tailwise.model.matching import match_inputs, match_targets
+from tailwise.model.inputs import match_inputs, match_targets
 
 TABLE = pd.DataFrame({"b": [1.0], "a": [2.0], "rent": [3.0], "price": [4.0]})
 BOTH = ["price", "rent"]

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from tailwise import TailRegressor
-from tailwise.model import pictures as picture_inputs
-from tailwise.model.pictures import as_pictures, augmentation, picture_config
+from tailwise.model import inputs as picture_inputs
+from tailwise.model.inputs import as_pictures, augmentation, picture_config
 from tests.picture_samples import pictures, write_pictures, zipped
 
 LABELS = np.repeat(np.arange(1.0, 9.0), [46, 36, 26, 18, 14, 10, 6, 4])

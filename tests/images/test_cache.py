@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from tailwise.images import ImageError, decode_pictures
-from tailwise.images import cache as module
+from tailwise.images import pictures as module
 from tests.images.conftest import NAMES
 from tests.picture_samples import pictures, write_pictures, zipped
 

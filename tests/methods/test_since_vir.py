@@ -19,8 +19,7 @@ from tailwise.methods.rank_n_contrast import rank_n_contrast
 from tailwise.methods.srl import SurrogateLoss
 from tailwise.training.batches import Batch
 from tailwise.training.config import TrainConfig
-from tailwise.training.optimizer import Optimizer
-from tailwise.training.steps import TrainingStep
+from tailwise.training.steps import Optimizer, TrainingStep
 from tests.methods.trained_methods import skewed_bins, table
 from tests.networks.small_models import batch, loss_of, make_part
 

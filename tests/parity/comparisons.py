@@ -27,7 +27,7 @@ from tailwise.networks.losses import Evidence, LatentBatch
 from tailwise.networks.parts import Part, made
 from tailwise.networks.smoothing import LatentSmoother
 from tailwise.networks.vir import PRESETS
-from tailwise.resampling.relevance import RelevanceFunction
+from tailwise.resampling.smogn import RelevanceFunction
 
 GOLDEN = Path(__file__).parent / "golden"
 Golden = Mapping[str, NDArray[Any]]

@@ -30,8 +30,8 @@ from tailwise.report.displays import (
     SparsificationDisplay,
     svg_element,
 )
-from tailwise.report.formatting import number
 from tailwise.report.scores import LEVELS, Scores, Seen
+from tailwise.report.wording import number
 
 Rows = tuple[pd.DataFrame, np.ndarray]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailwise.report.formatting import number, pair, percent
+from tailwise.report.wording import number, pair, percent
 
 
 def test_shares_are_whole_percentages() -> None:

@@ -26,7 +26,6 @@ from tailwise.report import page as page_module
 from tailwise.report import plots
 from tailwise.report.baselines import Lineup
 from tailwise.report.contrasts import contrast
-from tailwise.report.formatting import number
 from tailwise.report.page import (
     Drivers,
     Facts,
@@ -39,6 +38,7 @@ from tailwise.report.page import (
 )
 from tailwise.report.scores import Scores
 from tailwise.report.verdict import judge
+from tailwise.report.wording import number
 from tests.picture_samples import pictures, write_pictures
 from tests.report.made import Table, lined_up, scored
 

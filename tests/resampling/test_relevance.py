@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.interpolate import CubicHermiteSpline
 
-from tailwise.resampling.relevance import RelevanceFunction
+from tailwise.resampling.smogn import RelevanceFunction
 from tests.label_samples import law
 
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tailwise.resampling import smogn as resampling
-from tailwise.resampling.relevance import RelevanceFunction
-from tailwise.resampling.smogn import NEIGHBOURS, RESAMPLERS, resampled, smogn, smoter
+from tailwise.resampling.smogn import NEIGHBOURS, RESAMPLERS, RelevanceFunction, resampled, smogn, smoter
 from tests.table_samples import Array, heom, mixed, two_runs
 
 

@@ -12,7 +12,7 @@ import pytest
 from tailwise import TailRegressor
 from tailwise.metrics.regions import by_region
 from tailwise.model.base import GivenBase
-from tailwise.report.formatting import number
+from tailwise.report.wording import number
 from tailwise.serving.model_card import model_card
 from tests.estimator.small_tables import quick
 from tests.estimator.small_tables import table as numbers

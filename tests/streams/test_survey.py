@@ -7,13 +7,13 @@ import pytest
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.support import LabelSupport
 from tailwise.streams import FrameRows
-from tailwise.streams.sampling import row_keys
 from tailwise.streams.survey import (
     BinCounts,
     FirstPass,
     LabelSketch,
     first_pass,
     labels_of,
+    row_keys,
     second_pass,
     weights_of,
 )

@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import DataConversionWarning
 
-from tailwise.tables.check import checked_eval_set, checked_table, checked_targets, target_names
+from tailwise.tables.inputs import checked_eval_set, checked_table, checked_targets, target_names
 
 NUMBERS = np.arange(6.0).reshape(3, 2)
 TABLE = pd.DataFrame({"a": [1.0, 2.0, None], "b": ["x", "y", None]})

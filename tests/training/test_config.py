@@ -12,7 +12,7 @@ from torch import nn
 
 from tailwise.training.config import TrainConfig, learning_rate
 from tailwise.training.loop import fit
-from tailwise.training.optimizer import Optimizer
+from tailwise.training.steps import Optimizer
 from tests.training.small_models import (
     X,
     Y,

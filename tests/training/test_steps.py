@@ -11,8 +11,7 @@ from torch import Tensor
 
 from tailwise.training.batches import Batch
 from tailwise.training.loop import fit
-from tailwise.training.optimizer import Optimizer
-from tailwise.training.steps import GraphedStep, TrainingStep
+from tailwise.training.steps import GraphedStep, Optimizer, TrainingStep
 from tests.training.small_models import (
     VALID,
     X,

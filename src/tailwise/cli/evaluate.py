@@ -75,7 +75,7 @@ def evaluate(
 
     Prints errors and coverage by region, and a verdict. The rows should not have been used in training.
     """
-    from tailwise.model.matching import match_inputs
+    from tailwise.model.inputs import match_inputs
 
     sources = [source for source in (model, data, against, dial.label_prior) if source is not None]
     check_outputs({"--report": report}, force=shared.force, inputs=sources)
@@ -118,7 +118,7 @@ def _scores_of(
     model: TailRegressor, path: Path, rows: Rows, first: TailRegressor, coverage: float
 ) -> dict[str, Scores]:
     """Return the scores of the second model for each target, with its file in the title if methods agree."""
-    from tailwise.model.matching import match_inputs, match_targets
+    from tailwise.model.inputs import match_inputs, match_targets
     from tailwise.report.scores import Seen
 
     seen, scored = Seen(model, match_inputs(model.model_, rows.X, rows.name)), {}
@@ -147,7 +147,7 @@ def _coverage_by(values: pd.Series[Any], findings: Sequence[Finding]) -> list[di
 
 def _print_coverage_by(column: str, rows: Sequence[dict[str, Any]], coverage: float) -> None:
     """Print coverage with its 95% interval, and width, by the values of a column."""
-    from tailwise.report.formatting import level, number
+    from tailwise.report.wording import level, number
 
     header = ["target", column, "rows", f"{level(coverage)} coverage", "its 95% interval", "width"]
     lines = []

@@ -65,7 +65,7 @@ def explain(
     the label. The values of a row and the base value sum to its prediction.
     """
     from tailwise.explanations import shapley
-    from tailwise.model.matching import match_inputs
+    from tailwise.model.inputs import match_inputs
     from tailwise.tables.write import write_table
     from tailwise.training.progress import visible
 

@@ -95,8 +95,8 @@ def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def _print_regions(finding: Finding) -> None:
-    from tailwise.report.formatting import level
     from tailwise.report.scores import FIGURES, PRINTED
+    from tailwise.report.wording import level
 
     figures = {name: FIGURES[name] for name in PRINTED}
     rows = []

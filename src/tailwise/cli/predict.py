@@ -54,7 +54,7 @@ def predict(
     """
     import pandas as pd
 
-    from tailwise.model.matching import match_inputs
+    from tailwise.model.inputs import match_inputs
     from tailwise.tables.columns import check_column
     from tailwise.tables.write import write_chunks
 

@@ -363,7 +363,7 @@ def true_targets(
     fitted: TailRegressor, table: pd.DataFrame, targets: Sequence[str] | None, source: str
 ) -> dict[str, int]:
     """Return the columns of true labels, each with the number of the model's target that it belongs to."""
-    from tailwise.model.matching import match_targets
+    from tailwise.model.inputs import match_targets
 
     try:
         return match_targets(fitted.model_, table, targets or [], source)

@@ -34,7 +34,7 @@ def recalibrate(
     Networks, base and emphasis stay; the intervals then hold for rows like these. The rows should not have
     been used in training.
     """
-    from tailwise.model.matching import match_inputs, match_targets
+    from tailwise.model.inputs import match_inputs, match_targets
 
     check_key(sign, [model, data])  # before anything is fitted
     secrets = [sign] if sign else []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tailwise.estimator import TailRegressor
     from tailwise.streams.parquet_rows import ParquetRows
-    from tailwise.streams.sampling import HeldOut
+    from tailwise.streams.survey import HeldOut
     from tailwise.training.ray_workers import RayWorkers
 
 STREAM_ROWS = 5_000_000
@@ -125,7 +125,7 @@ class StreamedTable:
         cls, stream: ParquetRows, roles: Roles, share: float, seed: int, workers: RayWorkers | None = None
     ) -> StreamedTable:
         """Return a table with a share of its rows held out to measure on, at most `MEASURED_ROWS`."""
-        from tailwise.streams.sampling import held_share
+        from tailwise.streams.survey import held_share
 
         share = min(share, MEASURED_ROWS / stream.rows)
         held_out = held_share(share, _TEST_SEED + seed) if share > 0 else None
@@ -143,7 +143,7 @@ class StreamedTable:
     def train(self, parameters: Mapping[str, Any], checkpoint: Path) -> TailRegressor:
         """Fit a model on the rows that are not test rows."""
         from tailwise.estimator import TailRegressor
-        from tailwise.streams.sampling import OtherRows
+        from tailwise.streams.survey import OtherRows
 
         rows: Any = self.stream if self.held_out is None else OtherRows(self.stream, self.held_out)
         return TailRegressor(**parameters).fit_batches(
@@ -157,7 +157,7 @@ class StreamedTable:
 
     def test_rows(self) -> Rows | None:
         """Return the test rows, if there are any."""
-        from tailwise.streams.sampling import sampled_rows
+        from tailwise.streams.survey import sampled_rows
 
         if self.held_out is None:
             return None
@@ -184,7 +184,7 @@ class StreamedTable:
 
 def measured_rows(stream: ParquetRows, quiet: bool) -> pd.DataFrame:
     """Return the rows of a stream to measure a model on: all, or a random sample of `MEASURED_ROWS`."""
-    from tailwise.streams.sampling import held_share, sampled_rows
+    from tailwise.streams.survey import held_share, sampled_rows
 
     share = min(1.0, MEASURED_ROWS / stream.rows)
     table = sampled_rows(stream, held_share(share, _TEST_SEED)).reset_index(drop=True)
@@ -205,7 +205,7 @@ def predicted_chunks(
     """Yield a table of predictions for each chunk of a stream, and count the regions of the predictions."""
     import pandas as pd
 
-    from tailwise.model.matching import match_inputs
+    from tailwise.model.inputs import match_inputs
     from tailwise.streams.row_stream import SOURCE
     from tailwise.tables.columns import check_column
 

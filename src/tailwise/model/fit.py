@@ -27,7 +27,7 @@ from tailwise.labels.support import LabelSupport
 from tailwise.methods import build_model
 from tailwise.model.base import Base, GivenBase, NoBase, fit_base, given_predictions
 from tailwise.model.families import DISTINCT, pool, share_alone
-from tailwise.model.inputs import Encoded, Inputs, column_of
+from tailwise.model.inputs import Encoded, Inputs, augmentation, column_of
 from tailwise.model.model import (
     Model,
     Record,
@@ -39,7 +39,6 @@ from tailwise.model.model import (
     ready,
     squeezed,
 )
-from tailwise.model.pictures import augmentation
 from tailwise.model.settings import Settings
 from tailwise.model.split import MIN_HOLDOUT, Split, check_row_count, group_codes, latest_rows
 from tailwise.model.transforms import bins_of, candidates, chosen_transforms
@@ -49,9 +48,8 @@ from tailwise.networks.heads import HEADS
 from tailwise.networks.network import Network
 from tailwise.networks.together import Pool, Predictor
 from tailwise.resampling.smogn import resampled
-from tailwise.tables.check import checked_eval_set, checked_targets, target_names
 from tailwise.tables.equal_rows import merge_equal_rows
-from tailwise.tables.inputs import row_count, take_rows
+from tailwise.tables.inputs import checked_eval_set, checked_targets, row_count, take_rows, target_names
 from tailwise.tables.split import halves
 from tailwise.training.config import TrainConfig
 from tailwise.training.loop import FitResult, TensorData, one_thread

@@ -6,20 +6,111 @@ rows, and encodes rows once for networks, base and intervals alike.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from torch import Tensor
 
 from tailwise.calibration.column_groups import MAX_GROUPS, ColumnGroups
 from tailwise.lookup import check_name
-from tailwise.model.pictures import as_pictures, picture_tensor
-from tailwise.tables.check import checked_table
+from tailwise.tables.columns import check_column, check_infinity
 from tailwise.tables.encode import TablePreprocessor
-from tailwise.tables.inputs import as_tensors, row_count, take_rows
+from tailwise.tables.inputs import as_tensors, checked_table, row_count, take_rows
+from tailwise.training.batches import Transform
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailwise.model.model import Model
+
+Bytes = NDArray[np.uint8]
+Size = tuple[int, int]
+IN_MEMORY = 2**28
+"""Files whose decoded pictures take at most this many bytes are decoded in memory, others to the cache."""
+
+
+def as_pictures(X: Any, size: Size, *, like: bool = False) -> Bytes:
+    """Return X as bytes (N, height, width, 3).
+
+    X has pictures as such an array or tensor, or the paths of files: a list, an array, a column or a table
+    with one column. Files are decoded at `size` (height, width); with `like`, arrays must have it too. A path
+    may lead into a zip archive, as ``faces.zip/1.jpg``.
+    """
+    if hasattr(X, "columns"):
+        if len(X.columns) != 1:
+            raise ValueError(
+                f"X has {len(X.columns)} columns: a backbone for pictures takes one, the paths of the files"
+            )
+        X = X[X.columns[0]]
+    if isinstance(X, Tensor):
+        X = X.detach().cpu()
+    pictures = X if isinstance(X, np.ndarray) else np.asarray(X)
+    if len(pictures) == 0:
+        raise ValueError("X has no pictures")
+    if pictures.ndim == 1 and pictures.dtype.kind in "OUT":
+        return _decoded(pictures, size)
+    if pictures.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[-1] != 3:
+        raise ValueError(
+            "a backbone for pictures takes paths, or bytes (uint8) of shape (pictures, height, width, 3), "
+            f"not {pictures.dtype} of shape {pictures.shape}"
+        )
+    if like and pictures.shape[1:3] != size:
+        raise ValueError(
+            f"the pictures have {pictures.shape[1]} x {pictures.shape[2]} pixels, but the model "
+            f"was fitted on {size[0]} x {size[1]}: resize them"
+        )
+    return pictures
+
+
+def _decoded(files: NDArray[Any], size: Size) -> Bytes:
+    import tempfile
+    from pathlib import Path
+
+    from tailwise.images import decode_pictures
+
+    for row, file in enumerate(files):
+        if not isinstance(file, (str, os.PathLike)):
+            raise ValueError(f"row {row} of X is {file!r}, not the path of a picture")
+    paths = [os.fspath(file) for file in files]
+    if len(paths) * size[0] * size[1] * 3 > IN_MEMORY:
+        return decode_pictures(paths, size=size).pixels
+    with tempfile.TemporaryDirectory() as folder:
+        return np.array(decode_pictures(paths, size=size, cache=Path(folder)).pixels)
+
+
+def picture_tensor(pictures: Bytes) -> Tensor:
+    """Return pictures as a tensor, without a copy where their memory may be written to."""
+    writable = pictures.flags.writeable and pictures.flags.c_contiguous
+    return torch.from_numpy(pictures if writable else np.array(pictures))
+
+
+def augmentation(name: str | None) -> Transform | None:
+    """Return the named augmentation of training pictures; an unknown name is an error."""
+    if name is None:
+        return None
+    from tailwise.images.augmentation import AUGMENTATIONS
+
+    check_name("augment", name, AUGMENTATIONS)
+    return AUGMENTATIONS[name]
+
+
+def picture_config(rows: int, cuda: bool) -> dict[str, Any]:
+    """Return how to train a network on that many pictures, as arguments of `TrainConfig`."""
+    return {
+        "epochs": int(np.clip(600_000 / max(rows, 1), 15, 60)),
+        "batch_size": int(np.clip(2 ** np.round(np.log2(max(rows, 1) / 50)), 16, 128)),
+        "lr": 1e-3,
+        "schedule": "cosine",
+        "warmup": 1.0,
+        "precision": "bf16" if cuda else "fp32",
+    }
+
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -231,3 +322,55 @@ def encoded(inputs: Inputs, X: Any) -> Encoded:
     if row_count(X) == 0:
         raise ValueError("no rows to predict")
     return inputs.encode(X)
+
+
+# -- which columns of a table are a model's inputs and targets ------------------------------------
+
+
+def match_inputs(model: Model, table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return the columns that the model was trained on, in its order; `name` names the table in errors."""
+    needed = [str(column) for column in getattr(model.inputs.columns, "feature_names_in_", [])]
+    for column in needed:
+        try:
+            check_column(table, column, name)
+        except ValueError as error:
+            text = str(error) if str(error).endswith("?") else f"{error}."
+            raise ValueError(f"{text} The model was trained with it.") from None
+    inputs = table[needed] if needed else table
+    check_infinity(inputs, name)
+    return inputs
+
+
+def match_targets(model: Model, table: pd.DataFrame, given: Sequence[str], name: str) -> dict[str, int]:
+    """Return the columns of true labels, each with the number of the model's target that it belongs to.
+
+    `given` names targets of the model, or a column for each of its targets in their order. If it is empty,
+    the columns are those with the names of the model's targets. For a model without target names it is the
+    only column that is not an input.
+    """
+    names = list(model.names or ())
+    for place, column in enumerate(given):
+        if column in given[:place]:
+            raise ValueError(f"column {column!r} is given as a target twice")
+    if given and set(given) <= set(names):
+        return {column: names.index(column) for column in given}
+    if given and len(given) == len(model.targets):
+        return {column: place for place, column in enumerate(given)}
+    if given:
+        listed = ", ".join(names) if names else f"{len(model.targets)} without a name"
+        raise ValueError(
+            f"the model's targets are {listed}: name some of them, or a column for each in order"
+        )
+    titles = [str(column) for column in table.columns]
+    for column in names:
+        if column not in titles:
+            which = "the model's target" if len(names) == 1 else "one of the model's targets"
+            raise ValueError(f"{name} has no column {column!r}, {which}: name the column of true labels")
+    if names:
+        return {column: place for place, column in enumerate(names)}
+    inputs = {str(column) for column in getattr(model.inputs.columns, "feature_names_in_", [])}
+    others = [title for title in titles if title not in inputs]
+    if len(others) == 1 == len(model.targets):
+        return {others[0]: 0}
+    what = f"it may be {', '.join(others[:6])}" if others else "it has only the model's inputs"
+    raise ValueError(f"which column of {name} is the target? {what}: name the column of true labels")

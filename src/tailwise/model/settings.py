@@ -18,8 +18,14 @@ from torch import nn
 from tailwise.lookup import check_name
 from tailwise.methods import get_method
 from tailwise.model.base import MakeBase, resolve_base
-from tailwise.model.inputs import Inputs, PictureInputs, TableInputs, TensorInputs
-from tailwise.model.pictures import augmentation, picture_config
+from tailwise.model.inputs import (
+    Inputs,
+    PictureInputs,
+    TableInputs,
+    TensorInputs,
+    augmentation,
+    picture_config,
+)
 from tailwise.model.transforms import check_transform
 from tailwise.networks.backbones import BACKBONES, IMAGE_BACKBONES
 from tailwise.networks.parts import Method

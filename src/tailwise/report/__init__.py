@@ -10,5 +10,5 @@ Other rooms may use:
 - `contest`, `results`, `ranking`: methods as `fit` trains them, over several seeds: runs, lines and pages
 - `displays`: charts of a fitted model, such as `RegionDisplay.from_estimator`, in a notebook and on a page
 - `plots`: drawings and axes that several charts share
-- `formatting`: numbers as text; `wording`: sentences and pages from `templates`
+- `wording`: numbers as text, sentences and pages from `templates`
 """

@@ -22,7 +22,6 @@ from tailwise.lookup import nearest
 from tailwise.methods import available_methods, get_method
 from tailwise.methods.plugins import load_plugin, loaded_plugins, plugin_source
 from tailwise.report.baselines import Training, fit_rival, like, score_constant, score_trees
-from tailwise.report.formatting import number
 from tailwise.report.results import (
     OF_THE_MEAN,
     OF_THE_SPREAD,
@@ -39,6 +38,7 @@ from tailwise.report.results import (
     scores_by_region,
 )
 from tailwise.report.scores import Floats, Scores, Seen
+from tailwise.report.wording import number
 from tailwise.tables.split import label_holdout, pooled_split
 from tailwise.writing import claimed
 

@@ -24,7 +24,6 @@ from tailwise.lookup import check_name
 from tailwise.metrics.regions import REGIONS
 from tailwise.report import plots
 from tailwise.report.baselines import BOOSTER, CONSTANT, OTHER, Lineup
-from tailwise.report.formatting import level
 from tailwise.report.plots import COLORS, INK, MARKERS, name_axes, plain_text, svg_element
 from tailwise.report.scores import (
     FIGURES,
@@ -37,7 +36,7 @@ from tailwise.report.scores import (
     sorted_regions,
 )
 from tailwise.report.verdict import untested
-from tailwise.report.wording import RARE, say
+from tailwise.report.wording import RARE, level, say
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -32,10 +32,9 @@ from tailwise.report.displays import (
     ReliabilityDisplay,
     SparsificationDisplay,
 )
-from tailwise.report.formatting import number
 from tailwise.report.scores import DIALLED, FIGURES, SHOWN, Dial, Scores
 from tailwise.report.verdict import MIN_TAIL_ROWS, Coverage, Soundness, Verdict, rarest_rows, tail_of
-from tailwise.report.wording import REGION_WORDS, render
+from tailwise.report.wording import REGION_WORDS, number, render
 
 if TYPE_CHECKING:
     import pandas as pd

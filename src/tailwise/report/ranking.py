@@ -15,9 +15,8 @@ from tailwise.metrics.regions import REGIONS
 from tailwise.report import plots
 from tailwise.report.contrasts import Difference, paired_difference
 from tailwise.report.displays import Display, MethodErrorDisplay, RankingDisplay
-from tailwise.report.formatting import number
 from tailwise.report.results import TAIL, TAIL_BALANCED, Figure, Results
-from tailwise.report.wording import render, say
+from tailwise.report.wording import number, render, say
 
 COLUMNS = tuple(
     Figure(metric, region, calibrated=True)

@@ -25,8 +25,7 @@ from tailwise.labels.prior import rarest
 from tailwise.methods import get_method
 from tailwise.metrics.regions import REGIONS, by_region
 from tailwise.metrics.scores import Sparsification, sparsification, winkler
-from tailwise.report.formatting import number
-from tailwise.report.wording import say
+from tailwise.report.wording import number, say
 
 if TYPE_CHECKING:
     from tailwise.estimator import TailRegressor

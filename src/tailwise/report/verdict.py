@@ -27,9 +27,8 @@ from tailwise.report.contrasts import (
     paired_difference,
     standings_of,
 )
-from tailwise.report.formatting import level
 from tailwise.report.scores import Floats, Scores
-from tailwise.report.wording import REGION_WORDS, say, sentences
+from tailwise.report.wording import REGION_WORDS, level, say, sentences
 
 MIN_TEST_ROWS = 20
 """With fewer test rows nothing is judged."""

@@ -2,8 +2,7 @@
 
 - `columns`: the columns of a model, and cells as the table that it predicts
 - `requests`: requests and answers of the server, checked by pydantic
-- `batches`: requests that wait are predicted together
-- `web`: the HTTP server
+- `web`: the HTTP server, which predicts waiting requests together
 - `pyfunc`: models for MLflow
 - `model_card`: a page of Markdown about a model
 - `installation`: versions, device, threads and extras

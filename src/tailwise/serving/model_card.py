@@ -13,8 +13,8 @@ from jinja2 import Environment, PackageLoader
 
 from tailwise._version import __version__
 from tailwise.metrics.regions import REGIONS, by_region
-from tailwise.report.formatting import level, number
 from tailwise.report.scores import title_of
+from tailwise.report.wording import level, number
 from tailwise.serving.columns import Columns
 
 if TYPE_CHECKING:

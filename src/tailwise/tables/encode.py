@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tailwise.tables.check import refuse_repeated
 from tailwise.tables.column_encoders import (
     COMPONENTS,
     AnyColumn,
@@ -33,7 +32,7 @@ from tailwise.tables.column_encoders import (
     plain_column,
 )
 from tailwise.tables.columns import count_others, is_number, shown_cell
-from tailwise.tables.inputs import as_pandas, column_names
+from tailwise.tables.inputs import as_pandas, column_names, refuse_repeated
 
 if TYPE_CHECKING:
     import pandas as pd

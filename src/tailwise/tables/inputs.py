@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import check_array, validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
+
+from tailwise.tables.columns import LARGEST_TARGET, check_infinity, not_numbers
 
 
 def refuse_data_set(X: Any) -> None:
@@ -106,3 +111,123 @@ def as_array(x: Tensor) -> NDArray[Any]:
     """Return a tensor of any device, layout and precision as a NumPy array; floats become float64."""
     x = x.detach().cpu().to_dense()
     return x.double().numpy() if x.is_floating_point() else x.numpy()
+
+
+# -- checks before training, in the way of scikit-learn -------------------------------------------
+
+
+SMALLEST_RANGE = 1e-150
+"""Labels that are closer together are refused: the squares of their differences underflow float64."""
+
+
+def checked_table(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Return a table whose columns were checked: a DataFrame as it is, anything else as an array.
+
+    With `reset` the estimator stores the names and the number of columns. Otherwise they must match those
+    stored before.
+    """
+    refuse_data_set(X)
+    X = as_pandas(X)
+    if column_names(X) is None:
+        return _checked_array(estimator, X, reset=reset)
+    if hasattr(X, "collect") or not hasattr(X, "dtypes"):
+        kind = f"{type(X).__module__.split('.')[0]}'s {type(X).__name__}"
+        raise TypeError(f"X is {kind}: turn it into a DataFrame of pandas or polars first")
+    if reset and 0 in X.shape:
+        what = "sample" if len(X) == 0 else "feature"
+        raise ValueError(f"Found array with 0 {what}(s) (shape={X.shape}) while a minimum of 1 is required.")
+    _check_columns(X)
+    check_infinity(X)
+    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    return X
+
+
+def _checked_array(estimator: Any, X: Any, *, reset: bool) -> Any:
+    X = as_array(X) if isinstance(X, Tensor) else X
+    try:
+        checked = validate_data(
+            estimator, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan"
+        )
+    except ValueError as error:
+        if "could not convert string" in str(error) or "bytes/strings" in str(error):
+            raise ValueError(f"{error} An array holds numbers: give text as columns of a DataFrame") from None
+        raise
+    return checked.astype(np.float64) if checked.dtype.itemsize > 8 else checked
+
+
+def _check_columns(X: Any) -> None:
+    """Raise an error that names a column which occurs twice or holds complex numbers."""
+    names = column_names(X) or []
+    refuse_repeated(names, "column")
+    for name, kind in zip(names, X.dtypes, strict=True):
+        if getattr(kind, "kind", "") == "c":
+            raise ValueError(f"column {name!r} holds complex numbers: split it into two columns of numbers")
+
+
+def refuse_repeated(names: Sequence[str], what: str) -> None:
+    """Raise an error that shows the first name that occurs twice."""
+    if len(set(names)) < len(names):
+        name = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{what} name {name!r} occurs twice: rename one of them")
+
+
+def checked_targets(y: Any) -> NDArray[np.float64]:
+    """Return labels as finite float64, (N,) or (N, T); an error names the row of a label that is not."""
+    y = as_array(y) if isinstance(y, Tensor) else y
+    refuse_repeated(column_names(y) or [], "target")
+    kinds = getattr(y, "dtypes", None) if hasattr(y, "columns") else [getattr(y, "dtype", None)]
+    for kind in kinds if kinds is not None else []:
+        if (held := not_numbers(kind)) is not None:
+            raise ValueError(f"y holds {held}")
+    try:
+        labels = check_array(
+            y, ensure_2d=False, allow_nd=True, dtype=np.float64, ensure_all_finite=False, input_name="y"
+        )
+    except (ValueError, TypeError, OverflowError) as error:
+        if isinstance(error, OverflowError):
+            raise ValueError(f"y exceeds {LARGEST_TARGET:g}: rescale it") from None
+        if "could not convert" in str(error) or ("float()" in str(error) and "must be" in str(error)):
+            raise ValueError(f"y must be numbers: {error}") from None
+        raise
+    bad = ~np.isfinite(labels)
+    if bad.any():
+        row = int(np.argwhere(bad)[0][0])
+        raise ValueError(
+            f"Input y contains NaN or infinity: row {row} is {labels[row]} "
+            f"({int(bad.sum())} bad of {labels.size}); drop these rows or fill them"
+        )
+    large = np.abs(labels) > LARGEST_TARGET
+    if large.any():
+        row = int(np.argwhere(large)[0][0])
+        raise ValueError(f"y exceeds {LARGEST_TARGET:g} in row {row}: rescale it")
+    if labels.ndim > 2:
+        raise ValueError(f"y must have the shape (rows,) or (rows, targets), not {labels.shape}")
+    for column in labels.reshape(len(labels), -1).T:
+        low, high = column.min(), column.max()
+        if 0 < (high - low or abs(high)) < SMALLEST_RANGE:
+            raise ValueError(
+                f"y lies between {low:g} and {high:g}, too close together for float64: rescale it"
+            )
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected. Please change the shape of y "
+            "to (n_samples,), for example using ravel().",
+            DataConversionWarning,
+            stacklevel=4,  # the caller of `fit`
+        )
+        labels = labels.ravel()
+    return np.asarray(labels)
+
+
+def target_names(y: Any) -> list[str] | None:
+    """Return the names of the targets if y is a DataFrame or a named column, else None."""
+    name = getattr(y, "name", None)
+    return column_names(y) or (None if name is None else [str(name)])
+
+
+def checked_eval_set(eval_set: Any) -> tuple[Any, Any]:
+    """Return X and y of an ``eval_set``: one pair, or a list of one pair as in boosting libraries."""
+    pair = eval_set[0] if isinstance(eval_set, list) and len(eval_set) == 1 else eval_set
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2 or isinstance(pair[1], tuple):
+        raise ValueError("eval_set must be one pair (X, y)")
+    return pair[0], pair[1]

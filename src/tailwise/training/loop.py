@@ -53,8 +53,7 @@ from tailwise.training.batches import predict as predict
 from tailwise.training.checkpoints import read_everywhere, resumed_settings, shortened, write_checkpoint
 from tailwise.training.config import TrainConfig as TrainConfig
 from tailwise.training.config import learning_rate, training_device
-from tailwise.training.optimizer import Optimizer
-from tailwise.training.steps import GraphedStep, TrainingStep, autocast, fast_kernels
+from tailwise.training.steps import GraphedStep, Optimizer, TrainingStep, autocast, fast_kernels
 
 logger = logging.getLogger(__name__)
 _SMALL_NETWORK = 500_000  # parameters

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailwise.images.cache import cache_folder, decode_pictures
-from tailwise.images.pictures import ImageError, PictureFiles, require_pillow
+from tailwise.images.pictures import ImageError, PictureFiles, cache_folder, decode_pictures, require_pillow
 from tailwise.writing import write_atomically
 from tailwise_bench.depth.maps import DepthMaps, half_size, metres
 
