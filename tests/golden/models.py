@@ -242,7 +242,7 @@ add("with-ensemble-and-base", method="ensemble", base=bumps(), emphasis=0.5)
 add(
     "with-options", method="vir", method_options={"kl.weight": 0.01, "latent.dim": 6, "inference": "marginal"}
 )
-for _backbone in ("mlp", "mlp-plr", "residual", "tabm", "tabm-ple"):
+for _backbone in ("mlp", "residual", "tabm"):
     add(f"backbone-{_backbone}", tables.simple_columns, backbone=_backbone, folds=1)
 
 

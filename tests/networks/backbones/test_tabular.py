@@ -15,7 +15,6 @@ from tailwise.networks.backbones import (
     BACKBONES,
     MLP,
     Backbone,
-    PeriodicEmbedding,
     PiecewiseLinearEncoding,
     RealMLP,
     ResidualMLP,
@@ -186,17 +185,6 @@ def package() -> Any:
     import rtdl_num_embeddings
 
     return rtdl_num_embeddings
-
-
-def test_periodic_is_that_of_its_authors() -> None:
-    """PLR(lite) for the same weights; ours starts with frequencies ten times as large, fewer of them."""
-    torch.manual_seed(0)
-    theirs = package().PeriodicEmbeddings(3, 5, n_frequencies=4, frequency_init_scale=0.1, lite=True)
-    ours = PeriodicEmbedding(3, frequencies=4, dim=5, frequency_std=0.1)
-    ours.frequency.data.copy_(theirs.periodic.weight)
-    ours.linear.load_state_dict(theirs.linear.state_dict())
-    x = 3 * torch.randn(20, 3)
-    torch.testing.assert_close(ours(x), theirs(x).flatten(1))
 
 
 def test_piecewise_is_that_of_its_authors_within_the_edges() -> None:

@@ -93,8 +93,7 @@ class TabM(Backbone):
     biases, l_k(h) = s_k * W(r_k * h) + b_k (BatchEnsemble, Wen et al., ICLR 2020). Methods give
     each member its own head and loss, and only predictions are averaged or mixed: TabM
     (Gorishniy et al., TabM: Advancing Tabular Deep Learning with Parameter-Efficient Ensembling,
-    ICLR 2025). At the start members differ only in the first layer's r: random signs, or, with `columns`
-    (the table column of each input), one normal number per column.
+    ICLR 2025). At the start members differ only in the first layer's r: random signs.
 
     >>> TabM(8, hidden=(32, 16), members=4)(torch.zeros(5, 8)).shape
     torch.Size([5, 4, 16])
@@ -108,12 +107,11 @@ class TabM(Backbone):
         hidden: Sequence[int] = (128, 64),
         members: int = 8,
         dropout: float = 0.1,
-        columns: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         if members < 1 or not hidden:
             raise ValueError(f"members and layers must be at least 1, got {members!r} and {list(hidden)}")
-        self.members, self.dropout, self.columns = members, dropout, columns
+        self.members, self.dropout = members, dropout
         self.shared = nn.ModuleList()
         self.scale_in, self.scale_out, self.bias = (nn.ParameterList() for _ in range(3))
         for width in hidden:
@@ -134,11 +132,7 @@ class TabM(Backbone):
             bound = 1 / math.sqrt(r.shape[-1])
             b.copy_(torch.empty_like(b[0]).uniform_(-bound, bound))
         first = self.scale_in[0]
-        if self.columns is None:
-            first.copy_(torch.randint(0, 2, first.shape) * 2 - 1)
-        else:
-            drawn = torch.randn(self.members, max(self.columns) + 1)
-            first.copy_(drawn[:, torch.as_tensor(self.columns)])
+        first.copy_(torch.randint(0, 2, first.shape) * 2 - 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (N, in_dim) -> features (N, members, feature_dim)"""
@@ -150,37 +144,6 @@ class TabM(Backbone):
             h = F.relu(torch.baddbmm(b.unsqueeze(1), h, weight.mT))
             h = dropout(h, self.dropout, self.training)
         return h.transpose(0, 1).reshape(*x.shape[:-1], self.members, self.feature_dim)
-
-
-class PeriodicEmbedding(nn.Module):
-    """Numbers as learnt waves, so that a network can fit functions that are not smooth.
-
-    relu(W [cos(2 pi c_j x_j), sin(2 pi c_j x_j)] + b) for each column j. Each column has its own
-    frequencies c_j, drawn from a normal distribution; W is shared by all columns: PLR(lite) of Gorishniy
-    et al., On Embeddings for Numerical Features in Tabular Deep Learning (NeurIPS 2022).
-
-    >>> PeriodicEmbedding(3, dim=8)(torch.zeros(5, 3)).shape
-    torch.Size([5, 24])
-    """
-
-    def __init__(self, in_dim: int, frequencies: int = 16, dim: int = 8, frequency_std: float = 0.1) -> None:
-        super().__init__()
-        self.frequency_std = frequency_std
-        self.frequency = nn.Parameter(torch.empty(in_dim, frequencies))
-        self.linear = nn.Linear(2 * frequencies, dim)
-        self.out_dim = in_dim * dim
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the frequencies again, at most three standard deviations from 0: higher ones add noise."""
-        std = self.frequency_std
-        nn.init.trunc_normal_(self.frequency, 0.0, std, -3 * std, 3 * std)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x: (N, in_dim) -> (N, in_dim * dim)"""
-        angle = 2 * math.pi * self.frequency * x.unsqueeze(-1)  # (N, in_dim, frequencies)
-        waves = torch.cat([angle.cos(), angle.sin()], -1)
-        return F.relu(self.linear(waves)).flatten(-2)
 
 
 def quantile_edges(rows: Rows, count: int = 16, max_rows: int = 100_000) -> list[list[float]]:
@@ -263,7 +226,7 @@ class PiecewiseLinearEncoding(nn.Module):
 class Embedded(Backbone):
     """A network whose inputs are the numbers and an embedding of them.
 
-    >>> Embedded(PeriodicEmbedding(3, dim=8), MLP(3 + 24))(torch.zeros(5, 3)).shape
+    >>> Embedded(PiecewiseLinearEncoding([[0, 1, 3]] * 3), MLP(3 + 6))(torch.zeros(5, 3)).shape
     torch.Size([5, 64])
     """
 
@@ -279,19 +242,6 @@ class Embedded(Backbone):
 
 
 # -- by name -----------------------------------------------------------------------------------
-
-
-def _periodic(
-    in_dim: int,
-    *,
-    frequencies: int = 16,
-    dim: int = 8,
-    frequency_std: float = 0.1,
-    hidden: Sequence[int] = (128, 64),
-    dropout: float = 0.1,
-) -> Backbone:
-    embedding = PeriodicEmbedding(in_dim, frequencies, dim, frequency_std)
-    return Embedded(embedding, MLP(in_dim + embedding.out_dim, hidden, dropout))
 
 
 def _piecewise(
@@ -322,21 +272,6 @@ def _piecewise_residual(
     return Embedded(embedding, ResidualMLP(in_dim + embedding.out_dim, width, blocks, expansion, dropout))
 
 
-def _piecewise_tabm(
-    in_dim: int,
-    *,
-    edges: Edges | None = None,
-    rows: Rows | None = None,
-    bins: int = 16,
-    hidden: Sequence[int] = (128, 64),
-    members: int = 8,
-    dropout: float = 0.1,
-) -> Backbone:
-    embedding = _encoding(in_dim, edges, rows, bins)
-    columns = [*range(in_dim), *(j for j, marks in enumerate(embedding.edges) for _ in marks[1:])]
-    return Embedded(embedding, TabM(len(columns), hidden, members, dropout, columns))
-
-
 def _encoding(in_dim: int, edges: Edges | None, rows: Rows | None, bins: int) -> PiecewiseLinearEncoding:
     if edges is None:
         if rows is None:
@@ -350,11 +285,9 @@ def _encoding(in_dim: int, edges: Edges | None, rows: Rows | None, bins: int) ->
 BACKBONES: dict[str, Callable[..., Backbone]] = {
     "mlp": MLP,
     "residual": ResidualMLP,
-    "mlp-plr": _periodic,
     "mlp-ple": _piecewise,
     "residual-ple": _piecewise_residual,
     "tabm": TabM,
-    "tabm-ple": _piecewise_tabm,
     "realmlp": RealMLP,
 }
 """Networks for tables by name; `research/results/backbones.md` compares them."""
