@@ -1,5 +1,6 @@
 """Pages are what their command writes; statistics by hand."""
 
+import html
 import json
 import math
 import re
@@ -12,7 +13,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from research.tests.conftest import RESULTS
-from tailwise.report.results import Figure
+from tailwise.report.results import Figure, read_results
 from tailwise_bench.choose import choose_contenders
 from tailwise_bench.cli import app
 from tailwise_bench.pivot import Column, number, pivot, with_spread
@@ -40,6 +41,27 @@ def test_a_page_is_what_its_command_writes(name: str, tmp_path: Path) -> None:
 def tables(page: str) -> list[str]:
     """Lines of tables, without marks of methods that have changed since."""
     return [line.replace(" †", "") for line in page.splitlines() if line.startswith("|")]
+
+
+PICTURE = re.compile(r"tailwise-bench page (\S+) --picture (\S+\.svg)")
+POINT = re.compile(r'<g clip-path="[^"]*">\s*<use xlink:href="#\w+" x="([\d.]+)" y="([\d.]+)"')
+
+
+def test_pictures_in_the_text_have_the_points_and_names_of_their_lines() -> None:
+    root = RESULTS.parents[1]
+    found = {
+        pair for page in (root / "docs").glob("*.md") for pair in PICTURE.findall(page.read_text("utf-8"))
+    }
+    assert found
+    for name, picture in found:
+        lines, svg = Results(read_results(RESULTS / f"{name}.jsonl")), (root / picture).read_text("utf-8")
+        regions = Figure("mae", "many"), Figure("mae", "few")
+        at = np.array(POINT.findall(svg), float)
+        ours = np.array([[lines.relative(of, m, "vanilla") for of in regions] for m in lines.methods])
+        assert len(at) == len(ours)
+        for drawn, ratios in zip(at.T, ours.T, strict=True):  # an axis is linear
+            np.testing.assert_allclose(drawn, np.polyval(np.polyfit(ratios, drawn, 1), ratios), atol=0.01)
+        assert all(f">{html.escape(title, quote=False)}<" in svg for title in lines.titles.values())
 
 
 def test_every_page_is_listed_and_names_a_command_or_its_commit() -> None:

@@ -186,6 +186,7 @@ def test_a_bin_without_rows_has_the_nearest_surrogate_and_others_move() -> None:
 def test_uvote_believes_the_most_certain_and_weights_by_powers_of_density(experts: int) -> None:
     bins = skewed_bins()
     head = make_part("head", "voting", 3, bins, experts=experts).double()
+    loss = loss_of("experts", bins).double()
     z, index = latents(5), torch.tensor([0, 1, 11, 11, 4])
     prediction = head(z)
     said = [expert(z) for expert in head.experts]
@@ -198,8 +199,15 @@ def test_uvote_believes_the_most_certain_and_weights_by_powers_of_density(expert
         for i in range(5):
             mean, variance = said[m].mean[i].item(), said[m].variance[i].item()
             expected[i] -= w[index[i]] * stats.norm.logpdf(float(y[i]), mean, variance**0.5) / experts
-    ours = loss_of("experts", bins).double()(batch(prediction, y, index=index))
+    ours = loss(batch(prediction, y, index=index))
     np.testing.assert_allclose(ours.detach().numpy(), expected, rtol=1e-5)
+    for rows in (index, index[:1], index[[2, 3]]):  # ties, one row, equal labels
+        check_gradient(
+            lambda at, rows=rows: loss_of("experts", bins).double()(
+                batch(head(at), y[: len(rows)], index=rows)
+            ),
+            z[: len(rows)],
+        )
     for i in range(5):
         voted = min(said, key=lambda p: p.variance[i].item())
         assert prediction.mean[i] == voted.mean[i] and prediction.variance[i] == voted.variance[i]

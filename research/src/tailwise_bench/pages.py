@@ -517,7 +517,7 @@ def _time_ratio(results: Results, kind: str, method: str, base: str) -> float:
 
 
 def origin(results: Results, reference: str | None = None) -> dict[str, Any]:
-    """Return counts of lines by state of the code and by machine, and the methods that changed since."""
+    """Return counts of lines by state of the code and by machine, and what changed since in which methods."""
     codes: dict[str, list[str]] = {}
     places: dict[str, int] = {}
     for record in results.records:
@@ -526,10 +526,14 @@ def origin(results: Results, reference: str | None = None) -> dict[str, Any]:
         device = trace.get("device", "cpu")
         place = f"{record.get('machine', 'unknown')}{'' if device == 'cpu' else f', {device}'}"
         places[place] = places.get(place, 0) + 1
+    changed: dict[str, list[str]] = {}
+    for method, parts in results.changed.items():
+        for key, (before, now) in parts.items():
+            changed.setdefault(f"`{key}` was {before}, is {now}", []).append(results.titles[method])
     return {
         "codes": [(code, list(dict.fromkeys(commits)), len(commits)) for code, commits in codes.items()],
         "machines": sorted(places.items()),
-        "changed": {results.titles[method]: what for method, what in results.changed.items()},
+        "changed": changed,
         "equal_since": EQUAL_SINCE,
     }
 

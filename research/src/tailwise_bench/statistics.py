@@ -13,7 +13,7 @@ from scipy import stats
 
 from tailwise.report.results import RATIOS, Figure
 from tailwise.report.results import Results as RunResults
-from tailwise_bench.trace import changed_parts, describe_changes
+from tailwise_bench.trace import Change, changed_parts
 
 MARK = " †"
 """Behind the title of a method that has changed since some of its runs."""
@@ -39,12 +39,12 @@ class Results(RunResults):
     """Finished runs, with a mark behind the titles of contenders that have changed since."""
 
     @cached_property
-    def changed(self) -> dict[str, str]:
+    def changed(self) -> dict[str, dict[str, Change]]:
         """The contenders that have changed since one of their runs, each with what changed."""
-        found: dict[str, str] = {}
+        found: dict[str, dict[str, Change]] = {}
         for record in self.records:
             if changes := changed_parts(record):
-                found.setdefault(record["method"], describe_changes(changes))
+                found.setdefault(record["method"], changes)
         return found
 
     @cached_property
