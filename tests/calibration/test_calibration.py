@@ -403,16 +403,16 @@ def test_coverage_holds_after_the_choice_of_intervals() -> None:
     """The choice is made on 40 rows and the factor fitted to 49 others."""
     rng, shares, rows = np.random.default_rng(0), [], np.arange(89)
     labels = Labels(LabelBins.from_labels(zeros_and_amounts(999, rng)[1]), quantiles=np.linspace(-0.01, 30))
-    leaning = 0
-    for _ in range(100):
+    recipe, leaning = CalibrationRecipe(scaling=False), 0
+    for _ in range(64):
         (raw, y), (new, truth) = (zeros_and_amounts(n, rng) for n in (89, 300))
-        fitted = calibrate(raw, y, none(89), labels, CalibrationRecipe(), rows[:40], rows[40:])
+        fitted = calibrate(raw, y, none(89), labels, recipe, rows[:40], rows[40:])
         lower, upper = (end.numpy() for end in fitted(Raw(new, (), none(300))).interval(0.9))
         shares.append(((truth >= lower) & (truth <= upper)).mean())
         leaning += isinstance(fitted.intervals, ConformalIntervals) and fitted.intervals.share > 0
-    error = np.std(shares) / 10
+    error = np.std(shares) / 8
     assert 0.9 - 4 * error <= np.mean(shares) <= 0.92 + 4 * error
-    assert leaning > 50
+    assert leaning > 32
 
 
 @pytest.mark.parametrize("one_hump", [True, False])

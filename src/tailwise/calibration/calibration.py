@@ -469,24 +469,20 @@ def calibrate(
 
 
 def choose_share(fitted: Calibration, intervals: ConformalIntervals, held: HeldOut) -> float:
-    """Return the least share of the constant quantiles in intervals that have the best interval score.
+    """Return the share of the constant quantiles in intervals with the smallest interval score.
 
-    It is worse than the best by at most one standard error. Where no predicted distribution fits the labels,
-    such as zeros and amounts, its quantiles can be far off; those of all labels are not
-    (research/results/intervals.md).
+    Where no predicted distribution fits the labels, such as zeros and amounts, its quantiles can be far off;
+    those of all labels are not (research/results/intervals.md).
     """
     possible, labels = fitted.possible(held.prediction), torch.from_numpy(held.labels)
 
-    def scores(share: float) -> Floats:
+    def score(share: float) -> float:
         candidate = replace(intervals, share=share).fit(possible, held.labels, None, held.groups)
         ends = replace(fitted, intervals=candidate).ends(possible, COVERAGE, held.groups)
-        return winkler(*ends, labels, COVERAGE).numpy()
+        return float(winkler(*ends, labels, COVERAGE).mean())
 
-    if intervals.fit(possible, held.labels, None, held.groups).too_few(COVERAGE):
-        return 0.0
-    every = [scores(share) for share in SHARES]
-    best = min(every, key=lambda each: float(each.mean()))
-    return next(share for share, each in zip(SHARES, every, strict=True) if not _gains(each, best, 1.0))
+    enough = not intervals.fit(possible, held.labels, None, held.groups).too_few(COVERAGE)
+    return min(SHARES, key=score) if enough else 0.0
 
 
 def _at_most(rows: Rows) -> Rows:
