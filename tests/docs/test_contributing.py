@@ -54,6 +54,18 @@ def examples() -> Iterator[None]:
         yield
 
 
+def test_the_diff_and_the_lines_are_those_of_the_files():
+    (diff,) = re.findall(r"^```diff\n(.*?)^```", TEXT, flags=re.MULTILINE | re.DOTALL)
+    for part in diff.split("+++ b/")[1:]:
+        name, *added = part.splitlines()
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert not [line for line in added if line[1:] not in text], name
+    stated = re.findall(r" (\d+)[,;.]", TEXT[TEXT.index("file: Rank-N-Contrast") :].partition("\n\n")[0])
+    files = ("rank_n_contrast", "dist_loss", "conr", "srl", "uvote", "since_vir")
+    paths = [ROOT / "src" / "tailwise" / "methods" / f"{name}.py" for name in files]
+    assert [int(n) for n in stated] == [len(p.read_text("utf-8").splitlines()) for p in paths]
+
+
 def test_each_registers_one_method():
     assert set(available_methods()) - set(contract.NAMES) == set(EXAMPLES)
 

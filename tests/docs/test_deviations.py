@@ -15,7 +15,8 @@ from tailwise.metrics import ause
 from tailwise.networks.vir import PRESETS, VIR
 from tailwise.training.loop import TrainConfig
 
-TEXT = (Path(__file__).parents[2] / "docs" / "deviations.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "deviations.md").read_text(encoding="utf-8")
 NAMES = ("VIR", "LabelBins.from_labels", "TrainConfig", "ause", "model")
 CALLS = sorted(
     {
@@ -39,6 +40,19 @@ def test_the_table_of_presets_is_complete_and_right():
         name: {preset: have[preset].get(name) for preset in order} for row in have.values() for name in row
     }
     assert stated == {name: of for name, of in every.items() if len({repr(v) for v in of.values()}) > 1}
+
+
+def test_the_code_of_each_element_exists():
+    table = re.search(r"^\| element \| code .*?(?=\n\n)", TEXT, re.MULTILINE | re.DOTALL)
+    assert table is not None
+    rooms = [ROOT / "src", ROOT / "research" / "src"]
+    files = [f for room in rooms for f in room.rglob("*") if f.suffix in (".py", ".toml")]
+    code = " ".join(f"{f.as_posix()} {f.read_text(encoding='utf-8')}" for f in files)
+    for row in table[0].splitlines()[2:]:
+        _, element, cell, _, _ = row.split("|")
+        words = re.findall(r"[\w-]{2,}", " ".join(re.findall(r"`([^`]+)`", cell)))
+        missing = [word for word in words if not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", code)]
+        assert not missing, element
 
 
 def build(_: object, **options: Any) -> VIR:
