@@ -9,7 +9,8 @@ import pytest
 
 from tailwise_bench import estimators
 from tailwise_bench.estimators import FORMS, Prediction, choose_estimators
-from tailwise_bench.pages import best_forms
+from tailwise_bench.pages import best_forms, equal_width
+from tailwise_bench.statistics import Results
 
 Array = np.ndarray
 
@@ -104,3 +105,20 @@ def test_cross_validated_intervals_stay_on_labels_where_logarithms_are_worse(
     found = estimators.fit_cross_validated(x, y, 0)(pd.DataFrame({"x": [3.0, 4.0]}))
     assert found.mean[0] == pytest.approx(35, abs=0.1)
     assert 0.1 < found.upper[0] - found.lower[0] < 1
+
+
+def test_widths_are_compared_where_as_many_rare_labels_are_inside() -> None:
+    def record(method: str, covered: float, width: float, **more: Any) -> dict[str, Any]:
+        metrics = {"raw": {"all": {"width": width}, "rare": {"coverage": covered}}}
+        return {"data": "t", "seed": 0, "method": method, "title": method, "digest": "", "recipe": {},
+                "metrics": metrics, **more}  # fmt: skip
+
+    curve = [[0.5, 1.0], [0.8, 2.0], [0.9, 4.0]]
+    lines = [
+        record("catboost-cv", 0.8, 2.0, curve=curve),
+        record("tail", 0.85, 1.5),
+        record("wide", 1.0, 3.0),
+    ]
+    found = Results(lines)
+    assert equal_width(found, "t", "tail") == pytest.approx(1.5 / 3)
+    assert equal_width(found, "t", "wide") == pytest.approx(3 / 4)  # beyond the last point

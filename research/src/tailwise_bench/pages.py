@@ -22,7 +22,7 @@ from tailwise.report.results import (
     read_results,
 )
 from tailwise.writing import write_atomically
-from tailwise_bench.estimators import BEST, FORMS, all_estimators
+from tailwise_bench.estimators import BEST, FORMS, RARE, all_estimators
 from tailwise_bench.own_splits import pairs_page, regions_page
 from tailwise_bench.pivot import (
     Column,
@@ -53,8 +53,12 @@ FOLDER = Path(__file__).parent
 CALIBRATED_ROWS = ("vir", "der", "lds-fds-der", "ensemble", "infer-noise")
 """Methods shown before and after calibration, as in the paper."""
 GOOD_COVERAGE = (0.85, 0.95)
-NATURAL = (Figure("mae"), Figure("mae", "rare"), Figure("rmse"), Figure("crps"), Figure("crps", "rare"))
-RIVALS = (BEST, "catboost-gaussian", "catboost-cv")
+NATURAL = (
+    *(Figure("mae"), Figure("mae", "rare"), Figure("rmse"), Figure("crps"), Figure("crps", "rare")),
+    Figure("interval_score"),
+)
+CROSSED = "catboost-cv"
+RIVALS = (BEST, "catboost-gaussian", CROSSED, "constant")
 """What TailRegressor is compared with beside the reference of a page of estimators."""
 TESTED = Figure("balanced_mae")
 
@@ -371,11 +375,27 @@ def best_forms(records: Sequence[Record]) -> list[Record]:
     return found
 
 
+def equal_width(results: Results, data: str, method: str) -> float:
+    """Return the mean over seeds of widths divided by those of CV+ that covers as many of the rarest labels.
+
+    The width of CV+ is interpolated between two points of its curve, and stays the last one beyond them.
+    """
+    crossed, ratios = results.runs(data, CROSSED), []
+    for seed, run in results.runs(data, method).items():
+        if "curve" in crossed.get(seed, {}):
+            covered, widths = np.array(crossed[seed]["curve"]).T
+            ours = run["metrics"]["raw"]
+            at = np.interp(ours["rare"]["coverage"], np.maximum.accumulate(covered), widths)
+            ratios.append(ours["all"]["width"] / at)
+    return float(np.mean(ratios)) if ratios else math.nan
+
+
 def estimator_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]:
     """Every estimator divided by the reference, coverage of the rarest labels, errors and times by table."""
     known = [estimator.name for estimator in all_estimators()]
     known.insert(1, BEST)
-    methods = sorted(results.methods, key=lambda m: known.index(m) if m in known else len(known))
+    methods = sorted(set(results.methods) & set(known), key=known.index)
+    with_rare = [line for m in methods for line in (m, m + RARE) if line in results.methods]
     base = suite.reference
     low, high = GOOD_COVERAGE
     rare = Figure("coverage", "rare")
@@ -408,19 +428,29 @@ def estimator_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]
         means = [mean for mean in results.means(rare, method) if not math.isnan(mean)]
         return f"{sum(low <= mean <= high for mean in means)}/{len(means)}"
 
+    def equal(method: str) -> str:
+        by_table = [of for d in results.data if not math.isnan(of := equal_width(results, d, method))]
+        if not by_table:
+            return "-"
+        mean = np.exp(np.mean(np.log(by_table)))
+        return f"{mean:.3f} ({min(by_table):.3f} to {max(by_table):.3f})"
+
+    tables = {d: Results(r for r in results.records if r["data"] == d) for d in results.data}
+
     def against(rival: str) -> dict[str, Any]:
         """Compare TailRegressor with a rival: ratios, tables ahead, and tables behind beyond chance."""
-        by_data = {
-            d: effect(Results(r for r in results.records if r["data"] == d), NATURAL[0], rival, "tail")
-            for d in results.data
-        }
-        return {
-            "title": ours[rival],
-            "ratios": [f"{f.name} {_effect(effect(results, f, rival, 'tail'), f)}" for f in NATURAL],
-            "ahead": sum(of.change < 0 for of in by_data.values()),
-            "of": len(by_data),
-            "worse": [f"{d} {_effect(of, NATURAL[0])}" for d, of in by_data.items() if of.low > 0],
-        }
+        found = {f: effect(results, f, rival, "tail") for f in NATURAL}
+        known = [f for f in NATURAL if not math.isnan(found[f].change)]
+        places = []
+        for figure in (f for f in (NATURAL[0], NATURAL[5]) if f in known):
+            by_data = {d: effect(tables[d], figure, rival, "tail") for d in results.data}
+            worse = [f"{d} {_effect(of, figure)}" for d, of in by_data.items() if of.low > 0]
+            places.append(
+                f"Its {figure.name} is lower on {sum(of.change < 0 for of in by_data.values())} of "
+                f"{len(by_data)} tables, higher beyond chance on {', '.join(worse) or 'none'}"
+            )
+        ratios = [f"{f.name} {_effect(found[f], f)}" for f in known]
+        return {"title": ours[rival], "ratios": ratios, "places": places}
 
     overview = [
         *(ratio(f) for f in NATURAL),
@@ -440,15 +470,17 @@ def estimator_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]
         plain_column("all labels", lambda m: nanmean(results.means(Figure("coverage"), m))),
         plain_column("width rare", lambda m: width(m, "rare")),
         plain_column("width all", lambda m: width(m, "all")),
-        plain_column("interval score", lambda m: results.relative(Figure("interval_score"), m, base)),
-        plain_column(
-            "interval score rare", lambda m: results.relative(Figure("interval_score", "rare"), m, base)
+        *(
+            plain_column(f.name, lambda m, f: results.relative(f, m, base), f)
+            for f in (NATURAL[5], Figure("interval_score", "rare"))
         ),
+        text_column("width / CV+'s at equal coverage of rare labels", equal),
     ]
     ours, title = results.titles, results.titles[base]
     shown = [m for m in dict.fromkeys(("tail", base, *RIVALS)) if m in methods]
     return {
         "base": title,
+        "estimators": len(set(methods) - {BEST}),
         "rivals": [against(m) for m in shown if m != "tail"] if "tail" in methods else [],
         "forms": {
             data: ", ".join(
@@ -458,8 +490,9 @@ def estimator_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]
             if results.runs(data, BEST)
         },
         "covered": [
-            {"title": ours[m], "least": min(results.means(rare, m)), "most": max(results.means(rare, m))}
-            for m in shown
+            {"title": ours[m], **{r: results.means(Figure("coverage", r), m) for r in ("all", "rare")}}
+            for m in with_rare
+            if m.removesuffix(RARE) in shown
         ],
         "overview": pivot(
             f"Divided by {title}'s (geometric mean over tables; mean ± standard deviation over seeds)",
@@ -471,9 +504,10 @@ def estimator_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]
         "coverage": pivot(
             "Coverage of 90% intervals for the rarest labels by table (mean over seeds), tables in limits, "
             "coverage of all labels; widths for the rarest and for all labels, interval scores for all and "
-            f"for the rarest labels, divided by {title}'s",
+            f"for the rarest labels, divided by {title}'s; widths divided by those of CV+ with as many of "
+            "the rarest labels inside, with least and most by table",
             coverage,
-            methods,
+            with_rare,
             ours,
             "estimator",
         ),
