@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sys
 import warnings
-from typing import Annotated, Any
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -25,7 +30,6 @@ from tailwise.cli import (
     predict,
     recalibrate,
 )
-from tailwise.cli.options import flattened
 from tailwise.cli.output import printable
 
 DEBUG = "TAILWISE_DEBUG"
@@ -94,6 +98,45 @@ def _message(error: Exception) -> str:
     if isinstance(error, (ValueError, OSError, RuntimeError, ImportError)):
         return text
     return f"unexpected {type(error).__name__}: {text} (set {DEBUG}=1 for a traceback, and please report it)"
+
+
+def flattened(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose signature, from which Typer reads the options, lists those of groups one by one.
+
+    A parameter that is a dataclass stands for one option per field.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Shared:
+    ...     quiet: bool = False
+    >>> def greet(name: str, *, shared: Shared) -> None:
+    ...     print(name, shared.quiet)
+    >>> list(inspect.signature(flattened(greet)).parameters)
+    ['name', 'quiet']
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    listed: list[Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name not in groups:
+            listed.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
+            continue
+        kinds = get_type_hints(groups[name], include_extras=True)
+        for option in fields(groups[name]):
+            default, kind = option.default, kinds[option.name]
+            if default is MISSING:
+                default = Parameter.empty
+            listed.append(Parameter(option.name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+
+    @wraps(command)
+    def call(**options: Any) -> None:
+        for name, group in groups.items():
+            options[name] = group(**{option.name: options.pop(option.name) for option in fields(group)})
+        command(**options)
+
+    call.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in listed}
+    return call
 
 
 app = typer.Typer(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import csv
-import inspect
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import wraps
-from inspect import Parameter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -226,45 +223,6 @@ class Trust:
 
     verify: Verify = None
     plugin: Plugin = None
-
-
-def flattened(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose signature, from which Typer reads the options, lists those of groups one by one.
-
-    A parameter that is a dataclass stands for one option per field.
-
-    >>> from dataclasses import dataclass
-    >>> @dataclass
-    ... class Shared:
-    ...     quiet: bool = False
-    >>> def greet(name: str, *, shared: Shared) -> None:
-    ...     print(name, shared.quiet)
-    >>> list(inspect.signature(flattened(greet)).parameters)
-    ['name', 'quiet']
-    """
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
-    listed: list[Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        if name not in groups:
-            listed.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
-            continue
-        kinds = get_type_hints(groups[name], include_extras=True)
-        for option in fields(groups[name]):
-            default, kind = option.default, kinds[option.name]
-            if default is MISSING:
-                default = Parameter.empty
-            listed.append(Parameter(option.name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
-
-    @wraps(command)
-    def call(**options: Any) -> None:
-        for name, group in groups.items():
-            options[name] = group(**{option.name: options.pop(option.name) for option in fields(group)})
-        command(**options)
-
-    call.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
-    call.__annotations__ = {parameter.name: parameter.annotation for parameter in listed}
-    return call
 
 
 # -- reading their text --------------------------------------------------------------------------
