@@ -13,7 +13,7 @@ from typing import Any
 from tailwise.metrics.regions import REGIONS, get_metric
 from tailwise.report.results import OF_THE_SPREAD, Figure
 from tailwise_bench.pivot import as_markdown, mean_column, pivot, spread_column, text_column, with_spread
-from tailwise_bench.statistics import Results
+from tailwise_bench.statistics import MARK, Results
 from tailwise_bench.suites import Suite
 
 FOLDER = Path(__file__).parent
@@ -95,7 +95,11 @@ def pairs_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]:
         )
         tables.append(_by_region(results, Figure(metric, "all", calibrated), caption, methods))
         theirs = {} if calibrated else paper.get(metric, {})
-        shown = [[results.titles[m], *(f"{v:.3f}" for v in theirs[m])] for m in methods if m in theirs]
+        shown = [
+            [results.titles[m].removesuffix(MARK), *(f"{v:.3f}" for v in theirs[m])]
+            for m in methods
+            if m in theirs
+        ]
         if shown:
             tables.append(as_markdown(f"{caption} in the paper", ["method", *REGIONS], shown))
     variants = [*presets[:1], *_ordered(suite, results, variants=True)]
