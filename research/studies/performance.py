@@ -1,6 +1,6 @@
 """What a TailRegressor costs, as ratios of times in one run, and where the time goes (docs/performance.md).
 
-    OMP_NUM_THREADS=1 python research/studies/performance.py [--rows 1000 10000 100000]
+    OMP_NUM_THREADS=1 python research/studies/performance.py [PART ...] [--rows 1000 10000 100000]
 
 Times are processor times, which other programs disturb less than wall times. The two sides of a ratio take
 turns; a ratio is the median over turns, with its range. The table is drawn: 20 columns of noise, four of
@@ -35,6 +35,7 @@ from tailwise.model.inputs import TableInputs
 from tailwise.tables.encode import TablePreprocessor
 
 Job = Callable[[], object]
+PARTS = "import", "predict", "memory", "growth", "pool", "fit"
 MANY = 100_000
 IMPORTS = "from tailwise import TailRegressor", "import torch, catboost"
 
@@ -223,29 +224,32 @@ def growth(model: TailRegressor) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=list(PARTS), metavar="PART", help=" ".join(PARTS))
     parser.add_argument("--rows", type=int, nargs="*", default=[1000, 10_000], help="rows of fits")
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
     turns, began = options.turns, time.perf_counter()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    print(
-        f"torch {torch.__version__}, {torch.get_num_threads()} threads, {os.cpu_count()} processors",
-        flush=True,
-    )
-    print(f"{'':58s}{'time':>11s}{'ratio':>8s}")
-    pairs = [[importing(code) for code in IMPORTS] for _ in range(turns + 1)][1:]
-    say("import of TailRegressor / torch and CatBoost", *map(list, zip(*pairs, strict=True)), 1.3)
-    model = fits(options.rows[0], max(2, turns // 2), 4)
-    with tempfile.TemporaryDirectory() as folder:
-        size = model.save(Path(folder) / "m.tailwise").stat().st_size / 1e6
-    print(f"model file: {size:.2f} MB, limit 3: {'holds' if size <= 3 else 'MISSED'}")
-    predictions(model, turns)
-    memory(model)
-    two = fits(options.rows[0], 1, 4, pool=True)
-    predictions(two, turns, ", pool=True")
-    growth(model)
-    for rows in options.rows[1:]:
-        fits(rows, 1, 4)
+    machine = f"{torch.get_num_threads()} threads, {os.cpu_count()} processors, load {os.getloadavg()[0]:.0f}"
+    print(f"torch {torch.__version__}, {machine}\n{'':58s}{'time':>11s}{'ratio':>8s}", flush=True)
+    if "import" in options.parts:
+        pairs = [[importing(code) for code in IMPORTS] for _ in range(turns)]
+        say("import of TailRegressor / torch and CatBoost", *map(list, zip(*pairs, strict=True)), 1.3)
+    if {"predict", "memory", "growth"} & {*options.parts}:
+        model = fits(1000, 1, None)
+        with tempfile.TemporaryDirectory() as folder:
+            size = model.save(Path(folder) / "m.tailwise").stat().st_size / 1e6
+        print(f"model file: {size:.2f} MB, limit 3: {'holds' if size <= 3 else 'MISSED'}", flush=True)
+        if "predict" in options.parts:
+            predictions(model, turns)
+        if "memory" in options.parts:
+            memory(model)
+        if "growth" in options.parts:
+            growth(model)
+    if "pool" in options.parts:
+        predictions(fits(1000, 1, 4, pool=True), turns, ", pool=True")
+    for rows in options.rows if "fit" in options.parts else ():
+        fits(rows, 3 if rows < MANY else 1, 4)
     print(f"{time.perf_counter() - began:.0f} s in all")
 
 

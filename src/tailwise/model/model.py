@@ -118,10 +118,9 @@ class Model:
         return {}
 
     @cached_property
-    def together(self) -> Together | None:
+    def together(self) -> Together | Pool | None:
         """The networks of a table as one that predicts faster, if they are alike."""
-        networks = [network for network in self.networks if not isinstance(network, Pool)]
-        return together(networks) if self.inputs.is_table and networks else None
+        return together(self.networks) if self.inputs.is_table else None
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: without what is computed on demand."""

@@ -51,7 +51,7 @@ class Together(nn.Module):
         self.tails = nn.ModuleList(map(_joined, tails))
         self.eval().requires_grad_(requires_grad=False)
 
-    def forward(self, x: Tensor, offset: Tensor | None = None) -> Distribution:
+    def forward(self, x: Tensor, inference: str | None = None, offset: Tensor | None = None) -> Distribution:
         """x: (N, F), offset: (N,) or (N, T) -> (N, K) or (N, K, T)"""
         if self.embedding is not None:
             x = torch.cat([x, self.embedding(x)], -1)
@@ -60,15 +60,26 @@ class Together(nn.Module):
         if offset is not None and self.several_targets:
             offsets = list(offset.unbind(1))
         tails = cast("list[Tail]", list(self.tails))
-        of_targets = [tail.by_member(features, None, base) for tail, base in zip(tails, offsets, strict=True)]
+        pairs = zip(tails, offsets, strict=True)
+        of_targets = [tail.by_member(features, inference, base) for tail, base in pairs]
         return targets_beside(of_targets) if self.several_targets else of_targets[0]
 
 
-def together(networks: Sequence[Network]) -> Together | None:
-    """Return networks for tables as one, or None if they cannot be: one network, or parts that differ."""
-    first = networks[0]
-    if len(networks) == 1 or any(type(n).forward is not Network.forward for n in networks):
+def together(predictors: Sequence[Predictor]) -> Together | Pool | None:
+    """Return networks for tables as one, or None if they cannot be: one network, or parts that differ.
+
+    Networks that are pooled become a pool of networks together.
+    """
+    networks = [network for network in predictors if isinstance(network, Network)]
+    pools = [pool for pool in predictors if isinstance(pool, Pool)]
+    if len(pools) == len(predictors) and all(pool.shares.equal(pools[0].shares) for pool in pools):
+        families = together([pool.around for pool in pools]), together([pool.alone for pool in pools])
+        if None in families:
+            return None
+        return Pool(*cast("tuple[Network, Network]", families), pools[0].shares.tolist())
+    if len(networks) == 1 or pools or any(type(n).forward is not Network.forward for n in networks):
         return None
+    first = networks[0]
     if (
         first.shared is not None
         or len(first.backbones) > 1
@@ -160,7 +171,7 @@ def _alike(parts: Sequence[nn.Module], *, weights: bool = False) -> bool:
 
 
 class Pool(nn.Module):
-    """Two networks that were trained on the same rows, of which only the first sees a base.
+    """Two networks that were trained on the same rows, of which only the first sees a base; or K such pairs.
 
     It predicts as a `Network` does: inputs end with the base predictions, one column for each target, which
     `alone` does not get. `shares` has the weight of `alone` for each target.
@@ -197,7 +208,8 @@ class Pool(nn.Module):
         """Return the predictive distribution of each row's label. x: (N, F + T), offset: (N,) or (N, T)"""
         features = x[:, : x.shape[1] - len(self.shares)]
         predictions = self.around(x, inference, offset), self.alone(features, inference)
-        return pooled(predictions, torch.stack([1 - self.shares, self.shares]).unsqueeze(1).squeeze(-1))
+        others = [1] * (len(predictions[0].shape) - 1)  # dimensions between families and targets
+        return pooled(predictions, torch.stack([1 - self.shares, self.shares]).reshape(2, *others, -1))
 
 
 Predictor = Network | Pool
