@@ -22,7 +22,7 @@ from tailwise.report.results import (
     read_results,
 )
 from tailwise.writing import write_atomically
-from tailwise_bench.estimators import BEST, FORMS, RARE, all_estimators
+from tailwise_bench.estimators import BEST, FORMS, RARE, REFERENCE, all_estimators
 from tailwise_bench.own_splits import pairs_page, regions_page
 from tailwise_bench.pivot import (
     Column,
@@ -58,7 +58,7 @@ NATURAL = (
     Figure("interval_score"),
 )
 CROSSED = "catboost-cv"
-RIVALS = (BEST, "catboost-gaussian", CROSSED, "constant")
+RIVALS = (BEST, REFERENCE, "catboost-mae", "catboost-gaussian", CROSSED, "constant")
 """What TailRegressor is compared with beside the reference of a page of estimators."""
 TESTED = Figure("balanced_mae")
 
@@ -443,7 +443,8 @@ def estimator_page(suite: Suite, results: Results, times: Any) -> dict[str, Any]
         known = [f for f in NATURAL if not math.isnan(found[f].change)]
         places = []
         for figure in (f for f in (NATURAL[0], NATURAL[5]) if f in known):
-            by_data = {d: effect(tables[d], figure, rival, "tail") for d in results.data}
+            each = {d: effect(tables[d], figure, rival, "tail") for d in results.data}
+            by_data = {d: of for d, of in each.items() if not math.isnan(of.change)}
             worse = [f"{d} {_effect(of, figure)}" for d, of in by_data.items() if of.low > 0]
             places.append(
                 f"Its {figure.name} is lower on {sum(of.change < 0 for of in by_data.values())} of "
