@@ -50,15 +50,21 @@ def models() -> dict[str, TailRegressor]:
 
 
 @pytest.fixture(scope="session")
-def lineup(models: dict[str, TailRegressor], new_rows: Rows) -> Lineup:
-    """VIR beside a plain network, CatBoost and a constant."""
-    other = replace(Seen(models["vanilla"], new_rows[0]).scores(new_rows[1]), title="plain network")
-    x, y = new_rows
+def held(models: dict[str, TailRegressor]) -> TailRegressor:
+    """VIR, which holds boosted trees as its rival."""
     model = copy(models["vir"])
     trees = fit_rival(model, Training(*make_rows(700, seed=0)))
     assert trees is not None
     model.model_ = replace(model.model_, rivals=(trees,))
-    return line_up(model, Seen(model, x), y, other=other)
+    return model
+
+
+@pytest.fixture(scope="session")
+def lineup(models: dict[str, TailRegressor], held: TailRegressor, new_rows: Rows) -> Lineup:
+    """VIR beside a plain network, CatBoost and a constant."""
+    x, y = new_rows
+    other = replace(Seen(models["vanilla"], x).scores(y), title="plain network")
+    return line_up(held, Seen(held, x), y, other=other)
 
 
 @pytest.fixture(scope="session")

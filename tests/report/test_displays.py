@@ -210,19 +210,6 @@ def test_the_same_chart_gives_the_same_bytes_with_text_as_text(vir: Scores) -> N
     assert first == second and ">rings</text>" in first
 
 
-def test_the_legend_is_above_the_chart_and_fits() -> None:
-    for count in (1, 6):
-        ax = lines(count)
-        svg_element(ax, "a", "")
-        legend, figure = ax.get_legend(), ax.figure
-        figure.canvas.draw()
-        assert legend.get_window_extent().y0 >= ax.get_window_extent().y1 - 1
-        assert legend.get_window_extent().width <= figure.bbox.width
-        assert [text.get_text() for text in legend.get_texts()] == [
-            f"method number {place}" for place in range(count)
-        ]
-
-
 # -- an estimator --------------------------------------------------------------------------------
 
 

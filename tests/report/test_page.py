@@ -140,14 +140,6 @@ def test_the_slider_has_the_figures_of_every_setting(lineup: Lineup, page: str) 
     assert "The label prior in use" not in page
 
 
-def test_options_and_formulas_are_behind_a_fold(page: str) -> None:
-    shown, folded = page.split("<details>")
-    assert re.search(r"VIR:\w", folded) and not re.search(r"VIR:\w", shown)
-    assert "batch size" not in shown and "batch size" in folded
-    assert "lr" not in re.findall(r"<li>(\w+)", folded)  # not set
-    assert "Trained for 3\nepochs; the weights of epoch 2 were kept" in shown
-
-
 @pytest.fixture
 def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the charts, which test_displays has."""

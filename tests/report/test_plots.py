@@ -57,14 +57,6 @@ def test_a_bin_with_one_row_can_be_seen_on_a_scale_of_plain_numbers() -> None:
     assert {"1", "10", "100"} <= set(shown) and not any("$" in text for text in shown)
 
 
-def test_the_promise_is_written_beside_the_bars_not_on_them() -> None:
-    ax = plots.by_region_bars({"a": regions()}, "coverage", axes(), target=0.995)
-    (promise,) = ax.texts
-    assert promise.get_text() == "99.5%\npromised" and promise.xy[0] > 1
-    ax.figure.canvas.draw()
-    assert promise.get_window_extent().x0 >= ax.get_window_extent().x1
-
-
 LARGE = LabelBins.from_labels(np.linspace(260_000, 1_100_000, 300))
 POINTS = pd.DataFrame({"center": [260_000.0, 1_100_000], "mae": 1.0}).assign(
     mean=lambda table: table["center"], half=0.0

@@ -92,11 +92,6 @@ def test_one_of_several_targets_is_chosen(new_rows: Rows) -> None:
     assert second.bins.edges[-1] > 99
 
 
-def test_labels_are_whole_where_all_of_them_are(by_hand: Scores) -> None:
-    assert by_hand.label(3.6) == "4" and by_hand.label(12345.0) == "12,345"
-    assert replace(by_hand, y=by_hand.y + 0.5).label(3.6) == "3.6"
-
-
 def test_every_figure_has_a_row_and_stands_in_the_table(by_hand: Scores) -> None:
     table = by_hand.by_region()
     assert set(FIGURES) <= set(table) and {*PRINTED, *SHOWN} <= set(FIGURES)

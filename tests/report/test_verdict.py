@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from tailwise.labels.bins import LabelBins
 from tailwise.report.baselines import Lineup
@@ -19,7 +18,7 @@ ALL = ("many", "medium", "few")
 ROWS = 3000
 
 
-# -- thirteen kinds of tables ----------------------------------------------------------------------
+# -- nine kinds of tables ----------------------------------------------------------------------
 # Each has labels of a known law; predictions and intervals follow from that law, or from one that is wrong
 # in a known way. Half of the rows give the constant, the other half are the test rows.
 
@@ -41,22 +40,6 @@ def prices(rng: Any) -> Lineup:
     model = maker(y, train)
     ours, trees = np.exp(m), np.exp(m + 0.3 * jitter)
     return lined_up(model(ours, ends=(np.exp(m - 0.33), np.exp(m + 0.33))), model(trees, 1.1), train=train)
-
-
-def counts(rng: Any) -> Lineup:
-    """Poisson counts with the quantiles of their law; the trees are off by a fifth."""
-    rate = np.exp(1 + rng.normal(size=2 * ROWS))
-    train, y, rate = halves(rng.poisson(rate).astype(float), rate)
-    model, ends = maker(y, train), (stats.poisson.ppf(0.05, rate), stats.poisson.ppf(0.95, rate))
-    return lined_up(model(rate, ends=ends), model(1.2 * rate, 7.0), train=train)
-
-
-def mixture(rng: Any) -> Lineup:
-    """A column says which of two laws a label has: a narrow one, or a wide one. The trees do not see it."""
-    wide, e = rng.random(2 * ROWS) < 0.2, rng.normal(size=2 * ROWS)
-    train, y, wide = halves(np.where(wide, 6 + 3 * e, 0.3 * e), wide)
-    model, mean = maker(y, train), np.where(wide, 6.0, 0.0)
-    return lined_up(model(mean, 1.7 * np.where(wide, 3.0, 0.3)), model(mean + 0.4, 3.2), train=train)
 
 
 def sensor(rng: Any) -> Lineup:
@@ -119,29 +102,14 @@ def outliers(rng: Any) -> Lineup:
     return lined_up(*(maker(y, train)(5 + mean, 3.0) for mean in (0.1 * guess, 0.2 * guess)), train=train)
 
 
-def leak(rng: Any) -> Lineup:
-    """A copy of the label among the columns: ours finds it, the trees nearly do."""
-    train, y = halves(np.exp(rng.normal(size=2 * ROWS)))
-    return lined_up(maker(y, train)(y, 1e-6), maker(y, train)(y + 0.05, 0.1), train=train)
-
-
 def tiny(rng: Any) -> Lineup:
     """A dozen test rows."""
     train, y = rng.normal(size=60), rng.normal(size=12)
     return lined_up(maker(y, train)(y, 0.1), maker(y, train)(0 * y, 2.0), train=train)
 
 
-def duplicated(rng: Any) -> Lineup:
-    """Every test row is a training row, and both models know its label: their figures cannot show it."""
-    train, y = halves(np.tile(np.exp(rng.normal(size=ROWS)), 2))
-    both = [maker(y, train)(y + 0.01, 0.02), maker(y, train)(y + 0.01, 0.02)]
-    return lined_up(*both, train=train)
-
-
 KINDS: dict[Callable[[Any], Lineup], tuple[str, str, str, str]] = {
     prices: ("judged", "good", "ours", "ours"),
-    counts: ("judged", "good", "ours", "ours"),
-    mixture: ("judged", "good", "ours", "ours"),
     sensor: ("judged", "mixed", "theirs", "open"),
     delays: ("judged", "mixed", "theirs", "no gain"),
     votes: ("judged", "bad", "theirs", "constant"),
@@ -149,9 +117,7 @@ KINDS: dict[Callable[[Any], Lineup], tuple[str, str, str, str]] = {
     noise: ("nothing learned", "bad", "none", "no gain"),
     uneven: ("nothing learned", "mixed", "none", "ours"),
     outliers: ("nothing learned", "bad", "none", "constant"),
-    leak: ("judged", "good", "ours", "ours"),
     tiny: ("few rows", "unknown", "none", "none"),
-    duplicated: ("judged", "mixed", "theirs", "open"),
 }
 """By kind of table: what can be judged, the status, whose predictions and whose intervals to use."""
 

@@ -356,7 +356,7 @@ def _common_step(gaps: Array, largest: float, reach: float) -> float | None:
     """
     step = float(gaps.min())
     while reach < MAX_LATTICE_BINS * step and step > 16 * np.spacing(largest):
-        rounding = 1e-3 * step + 4 * np.finfo(np.float32).eps * largest
+        rounding = 1e-3 * step + 4 * float(np.finfo(np.float32).eps) * largest
         off = np.abs(gaps - step * np.round(gaps / step))
         wrong = off > min(rounding, 0.01 * step)
         if not wrong.any():
