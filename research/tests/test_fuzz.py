@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tailwise.tables.columns import split_targets
-from tailwise.tables.read import read_table
-
 SCRIPT = Path(__file__).parents[2] / "research" / "studies" / "fuzz.py"
 
 
@@ -46,15 +43,6 @@ def test_attacks_are_refused_and_mutations_load_or_are_refused(fuzz: Any, name: 
         if what not in ("loads", "refused"):
             wrong[number] = what
     assert wrong == {}
-
-
-def test_malformed_tables_are_read_or_refused(fuzz: Any, tmp_path: Path) -> None:
-    found = set()
-    for number in range(60):
-        path = tmp_path / f"t{number}.csv"
-        path.write_bytes(fuzz.malformed(number, np.random.default_rng([7, number])))
-        found.add(fuzz.tried(lambda p=path: split_targets(read_table(p), ["price"], str(p)), path.name))
-    assert found == {"loads", "refused"}
 
 
 def test_what_counts_as_a_failure(fuzz: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

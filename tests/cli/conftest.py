@@ -1,15 +1,12 @@
 """The command as users start it, tables, and models that it trained."""
 
-import json
 import os
-import signal
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -70,128 +67,10 @@ class Installed:
         )
 
 
-SERVER = """
-import json, os, sys
-import pandas
-import tailwise.cli.app, tailwise.estimator
-from tailwise.cli import main
-
-for line in sys.stdin:
-    job = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        os.chdir(job["cwd"])
-        for number, (name, how) in enumerate(zip(job["streams"], (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY))):
-            os.dup2(os.open(name, how), number)
-        sys.argv = ["tailwise", *job["arguments"]]
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-            code = 70
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code or 0)
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-class Started:
-    """A command that the forking process has started."""
-
-    def __init__(self, answers: Any, said: Path) -> None:
-        self.pid = int(answers.readline())
-        self._answers, self._said = answers, said
-        self.returncode: int | None = None
-
-    @property
-    def stderr(self) -> str:
-        """What it has said so far."""
-        return self._said.read_text(encoding="utf-8")
-
-    @property
-    def running(self) -> bool:
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
-
-    def send_signal(self, number: signal.Signals) -> None:
-        if self.running:
-            os.kill(self.pid, number)
-
-    def wait(self) -> int:
-        if self.returncode is None:
-            self.returncode = int(self._answers.readline())
-        return self.returncode
-
-
-class Forking(Installed):
-    """Runs the same entry point in processes that need not import everything first.
-
-    Nearly all of a short command's time is imports. One process does those and forks itself for every run:
-    each is a process of its own, with its own folder, exit code and streams, that goes through
-    `tailwise.cli.main`.
-    """
-
-    def __enter__(self) -> Self:
-        self._folder = tempfile.TemporaryDirectory()
-        self._server = subprocess.Popen(
-            [sys.executable, "-c", SERVER],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self.environment,
-        )  # fmt: skip
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._server:
-            assert self._server.stdin is not None
-            self._server.stdin.close()
-        self._folder.cleanup()
-
-    def launch(
-        self, *arguments: object, cwd: Path | None = None, screen: str | None = None, out: str | None = None
-    ) -> Started:
-        """Start, and leave it to the caller to wait for its end before anything else is started.
-
-        What it says goes to the terminal named `screen`, if given, and its results to the file `out`.
-        """
-        written = [Path(self._folder.name) / name for name in ("out", "err")]
-        for path in written:
-            path.write_bytes(b"")
-        shown, said = map(str, written)
-        streams = [os.devnull, *([screen] * 2 if screen else [out or shown, said])]
-        job = {"arguments": [*map(str, arguments)], "cwd": str(cwd or Path.cwd()), "streams": streams}
-        assert self._server.stdin is not None
-        self._server.stdin.write(json.dumps(job) + "\n")
-        self._server.stdin.flush()
-        return Started(self._server.stdout, written[1])
-
-    def __call__(self, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-        process = self.launch(*arguments, **options)
-        code, said = process.wait(), process.stderr
-        shown = (Path(self._folder.name) / "out").read_text(encoding="utf-8")
-        assert "Traceback" not in said and "Exception ignored" not in said, said
-        return subprocess.CompletedProcess([*arguments], code, shown, said)
-
-
 @pytest.fixture(scope="session")
 def program() -> Installed:
     """The command as users start it, imports and all."""
     return Installed()
-
-
-@pytest.fixture(scope="session")
-def tailwise() -> Iterator[Forking]:
-    """The same in processes that start at once."""
-    if not hasattr(os, "fork"):
-        pytest.skip("forks")
-    with Forking() as forking:
-        yield forking
 
 
 @pytest.fixture(scope="session", autouse=True)

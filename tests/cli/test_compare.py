@@ -4,12 +4,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pandas as pd
 import pytest
-
-from tailwise.methods import registry
 
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
@@ -41,16 +38,6 @@ def test_fit_and_compare_give_the_same_figures(
                     assert figures[figure] == pytest.approx(metrics[kind][region][figure], rel=2e-5), name
 
 
-def test_compare_trains_a_method_as_fit_does(run: Run, place: Path, tmp_path: Path) -> None:
-    table = [place / "numbers.csv", "-t", "price", "--json", *FAST]
-    compared = json.loads(run("compare", *table, "--methods", "lds", "--seeds", 1).stdout)["runs"][0]
-    fitted = json.loads(run("fit", *table, "-o", tmp_path / "m", "--method", "lds").stdout)
-    assert compared["title"] == "LDS" and compared["recipe"]["rows"] == "as they occur"
-    assert compared["metrics"]["raw"]["all"]["mae"] == pytest.approx(
-        fitted["regions"]["all"]["mae"], rel=2e-5
-    )
-
-
 def test_compare_writes_a_line_for_each_run_and_a_page(results: Path) -> None:
     runs = [json.loads(line) for line in results.read_text().splitlines()]
     order = [(run["seed"], run["method"]) for run in runs]
@@ -71,33 +58,6 @@ def test_mistakes_are_refused_before_any_run(run: Run, sample: Sample, place: Pa
     sample(4).to_csv(tmp_path / "tiny.csv", index=False)
     out = run("compare", tmp_path / "tiny.csv", "-t", "price", "--balanced", *FAST)
     assert out.exit_code == 1 and "4 rows are too few to compare methods" in out.stderr
-
-
-def test_a_plugin_adds_a_method(run: Run, place: Path, tmp_path: Path) -> None:
-    line = ["compare", place / "numbers.csv", "-t", "price", "--methods", "my-own,my-owl"]
-    file = tmp_path / "own.py"
-    file.write_text(
-        "from tailwise.methods import register\nfrom tailwise.networks.parts import Method\n"
-        "register('my-own', title='Own', parts=Method(), about='A method of my own.')\n",
-        encoding="utf-8",
-    )
-    with mock.patch.dict(registry._REGISTRY):
-        out = run(*line, "--plugin", file)
-    assert out.exit_code == 1 and "unknown method 'my-owl'; did you mean 'my-own'" in out.stderr
-    out = run(*line, "--plugin", tmp_path / "gone.py")
-    assert out.exit_code == 2 and "does not exist" in out.stderr
-
-
-def test_a_checkpoint_of_other_rows_is_refused(
-    run: Run, sample: Sample, results: Path, tmp_path: Path
-) -> None:
-    kept = tmp_path / "r.jsonl.checkpoint"
-    kept.write_bytes(results.read_bytes())
-    sample(seed=9).to_csv(tmp_path / "numbers.csv", index=False)
-    line = ["compare", tmp_path / "numbers.csv", "-t", "price", "--methods", "vanilla,vir", "--seeds", 2]
-    out = run(*line, "-o", tmp_path / "r.jsonl", *FAST)
-    assert out.exit_code == 1 and "was made from other rows: delete it to start over" in out.stderr
-    assert kept.read_bytes() == results.read_bytes()
 
 
 # -- report --------------------------------------------------------------------------------------

@@ -83,16 +83,6 @@ def test_own_validation_and_test_tables(run: Run, place: Path, tmp_path: Path) -
     assert out.exit_code == 1 and "only one of FILE, --valid and --test can be -" in out.stderr
 
 
-def test_test_rows_come_from_sparse_labels_too(run: Run, tmp_path: Path, fits: list[Any]) -> None:
-    alone = list(range(20, 61, 10))
-    prices = pd.DataFrame({"price": [1] * 60 + [2] * 60 + alone}).assign(x=lambda t: t["price"] % 7)
-    prices.to_csv(tmp_path / "t.csv", index=False)
-    run("fit", tmp_path / "t.csv", "-t", "price", "-o", tmp_path / "m", *FAST)
-    trained = list(fits[0].y)
-    assert [trained.count(price) for price in (1, 2)] == [48, 48]  # all but a fifth
-    assert sum(price in trained for price in alone) == 4  # of these five too
-
-
 def test_without_test_rows_there_is_no_report(run: Run, place: Path, tmp_path: Path) -> None:
     line = ["fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--test-share", "0"]
     out = run(*line, "--report", tmp_path / "m.html", *FAST)
@@ -137,18 +127,6 @@ def test_weights_reach_the_model_and_are_not_an_input(
         assert list(X.columns) == ["x", "z"]
         assert list(weights) == list(1.5 + (X["x"] > 0))  # each row its own, whichever were held out
     assert len(predicted(run, tmp_path / "m", place / "new.csv")) == 150  # a table without w
-
-
-def test_rows_of_weight_0_are_not_trained_on(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
-    wrong = sample(100, seed=5).assign(price=50.0, w=0)
-    sample().to_csv(tmp_path / "a-rows.csv", index=False)
-    pd.concat([sample().assign(w=1), wrong]).to_csv(tmp_path / "b-rows.csv", index=False)
-    for name, weight in (("a", []), ("b", ["--weight", "w"])):
-        line = ["fit", tmp_path / f"{name}-rows.csv", "-t", "price", "-o", tmp_path / name, *weight]
-        out = run(*line, "--test", place / "new.csv", *FAST)
-        assert out.exit_code == 0, out.output
-    first, second = (predicted(run, tmp_path / name, place / "new.csv") for name in ("a", "b"))
-    pd.testing.assert_frame_equal(first, second)
 
 
 def test_bounds_hold_for_every_interval(run: Run, place: Path, tmp_path: Path) -> None:

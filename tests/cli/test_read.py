@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tailwise.cli.read import Roles, hold_out, split_labelled
 from tailwise.tables import columns
 
 Run = Callable[..., Any]
@@ -88,9 +87,7 @@ def test_files_that_are_not_models(run: Run, place: Path, tmp_path: Path) -> Non
     ("cell", "words"),
     [
         (None, "line 6 is empty (1 such of 40)"),
-        (-0.5, "line 6 holds '-0.5'"),
         ("much", "line 6 holds 'much'"),
-        (float("inf"), "line 6 holds 'inf'"),
     ],
 )
 def test_wrong_weights_name_the_column_and_the_line(
@@ -220,27 +217,6 @@ def test_many_zeros_are_noted_in_the_words_of_diagnose(
     assert f"note: target 'price': {advice}\n" in noted(run, path)
 
 
-# -- splitting -----------------------------------------------------------------------------------
-
-
-def test_held_out_rows_keep_their_weights_and_labels(sample: Sample) -> None:
-    table = sample(100).assign(w=lambda t: 1 + t["x"].abs())
-    rows = split_labelled(table, Roles(["price"], weight="w"), "t.csv", quiet=True)
-    train, test = hold_out(rows, 0.2, seed=1, quiet=True)
-    assert test is not None and len(train.y) + len(test.y) == 100
-    assert 15 <= len(test.y) <= 25
-    for part in (train, test):
-        assert part.weight is not None
-        assert list(part.weight) == list(1 + part.X["x"].abs())
-        assert list(part.X.index) == list(range(len(part.X)))
-    some = table.assign(day="2024-01-01").astype({"price": float})
-    some.loc[0, ["price", "day"]] = [None, "no date"]  # a row without a label needs no time
-    times = split_labelled(some, Roles(["price"], time="day"), "t.csv", quiet=True).time
-    assert times is not None and set(times) == {"2024-01-01"}
-    together = pd.concat([train.y, test.y])["price"]
-    assert sorted(together) == sorted(table["price"])
-
-
 # -- what was accepted without a word --------------------------------------------------------------
 
 JSON = b'[{"x": 1, "price": 2}]'
@@ -296,12 +272,3 @@ def test_a_key_that_is_the_table_is_refused(run: Run, place: Path, tmp_path: Pat
     (tmp_path / "key").write_text("a secret of some length")
     out = run("fit", table, "-t", "price", "-o", tmp_path / "key", "--sign", tmp_path / "key", "--force")
     assert out.exit_code == 1 and "key is also an input" in out.stderr
-
-
-def test_a_note_of_predict_names_the_line(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
-    table = sample(20).astype({"x": object})
-    table.loc[3, "x"] = "much"
-    table.to_csv(tmp_path / "t.csv", index=False)
-    out = run("predict", place / "n.tailwise", tmp_path / "t.csv", "-o", tmp_path / "p.csv")
-    assert out.exit_code == 0, out.stderr
-    assert "column 'x' held numbers at fit, but line 5 holds 'much' (1 such of 20)" in out.stderr

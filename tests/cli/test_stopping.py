@@ -14,6 +14,7 @@ import pytest
 import torch
 
 Tailwise = Any
+Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
 ONE = ["--folds", "1", "--base", "none"]
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -24,97 +25,82 @@ def files(folder: Path) -> list[str]:
 
 
 def stopped(
-    tailwise: Tailwise, folder: Path, line: list[object], by: signal.Signals, ready: Callable[[], bool]
+    program: Tailwise, folder: Path, line: list[object], by: signal.Signals, ready: Callable[[], bool]
 ) -> str:
     """Start a command, stop it once it is ready for that, and return what it said."""
-    process = tailwise.launch(*line, cwd=folder)
-    deadline = time.monotonic() + 1200
-    while not ready() and process.running and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(by)
-    assert process.wait() == SIGNALS[by], process.stderr
-    assert "stopped: " in process.stderr and "Traceback" not in process.stderr, process.stderr
-    return str(process.stderr)
+    with program.start(*line, cwd=folder) as process:
+        deadline = time.monotonic() + 1200
+        while not ready() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        process.send_signal(by)
+        said = str(process.communicate()[1])
+    assert process.returncode == SIGNALS[by], said
+    assert "stopped: " in said and "Traceback" not in said, said
+    return said
 
 
-def test_fit_goes_on_from_its_checkpoint(tailwise: Tailwise, sample: Sample, tmp_path: Path) -> None:
-    sample(300).to_csv(tmp_path / "some.csv", index=False)
-    line = ["fit", "some.csv", "-t", "price", "-o", "m", *ONE, "--epochs"]
+def test_fit_goes_on_from_its_checkpoint(
+    program: Tailwise, run: Run, sample: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = sample(300).assign(w=lambda t: 1.0 + (t["x"] > 0), v=lambda t: 1.0 + (t["z"] > 0))
+    table.to_csv("some.csv", index=False)
+    top = float(table["price"].max())
+    line = ["-t", "price", "-o", "m", "--drop", "w,v", *ONE, "--weight", "w", "--bins"]
+    same = [*line, f"-1,1,{top + 2},{top + 4}", "--epochs"]
     kept = tmp_path / "m.checkpoint"
-    said = stopped(tailwise, tmp_path, [*line, 5000], signal.SIGTERM, kept.exists)
+    said = stopped(program, tmp_path, ["fit", "some.csv", *same, 5000], signal.SIGTERM, kept.exists)
     assert "the same command resumes from m.checkpoint" in said
     assert files(tmp_path) == ["m.checkpoint", "some.csv"]
-    reached = int(torch.load(kept, weights_only=True)["epoch"])
+    reached, before = int(torch.load(kept, weights_only=True)["epoch"]), kept.read_bytes()
     assert reached >= 1
 
     # The same size, the same labels, a few other cells: not what the checkpoint belongs to.
-    other = sample(300)
+    other = table.copy()
     other.loc[::30, "z"] += 0.5
-    other.to_csv(tmp_path / "other.csv", index=False)
-    before = kept.read_bytes()
-    refused = tailwise.refused("fit", "other.csv", *line[2:], reached + 1, cwd=tmp_path)
-    assert (
-        "m.checkpoint was trained with training data = " in refused and "delete it to start over" in refused
-    )
-    assert kept.read_bytes() == before
+    other.to_csv("other.csv", index=False)
+    empty = f"-1,1,{top + 3},{top + 4}"  # as many labels in each bin, other centres
+    for changed in (
+        ["other.csv", *same],
+        ["some.csv", *same, "--weight", "v"],
+        ["some.csv", *line, empty, "--epochs"],
+    ):
+        epochs = changed.index("--epochs") + 1
+        refused = run("fit", *changed[:epochs], reached + 1, *changed[epochs:])
+        assert refused.exit_code == 1 and "m.checkpoint was trained with " in refused.stderr
+        assert "delete it to start over" in refused.stderr and kept.read_bytes() == before
     (tmp_path / "other.csv").unlink()
 
-    out = tailwise(*line, reached + 1, cwd=tmp_path)
-    assert out.returncode == 0, out.stderr
+    out = run("fit", "some.csv", *same, reached + 1)
+    assert out.exit_code == 0, out.stderr
     assert "resuming from m.checkpoint" in out.stderr
     assert re.findall(r"^epoch (\d+)/", out.stderr, re.M) == [str(reached + 1)]  # and not from the first
     assert files(tmp_path) == ["m", "some.csv"]
 
 
-def test_other_weights_or_bins_do_not_go_on(tailwise: Tailwise, sample: Sample, tmp_path: Path) -> None:
-    table = sample(300).assign(w=lambda t: 1.0 + (t["x"] > 0), v=lambda t: 1.0 + (t["z"] > 0))
-    table.to_csv(tmp_path / "some.csv", index=False)
-    top = float(table["price"].max())
-    line = ["fit", "some.csv", "-t", "price", "-o", "m", "--drop", "w,v", *ONE, "--epochs", 5000]
-    chosen = ["--weight", "w", "--bins", f"-1,1,{top + 2},{top + 4}"]
-    kept = tmp_path / "m.checkpoint"
-    stopped(tailwise, tmp_path, [*line, *chosen], signal.SIGINT, kept.exists)
-    before = kept.read_bytes()
-    empty = ["--weight", "w", "--bins", f"-1,1,{top + 3},{top + 4}"]  # as many labels in each, other centres
-    for other in (["--weight", "v", *chosen[2:]], chosen[2:], empty):
-        refused = tailwise.refused(*line, *other, cwd=tmp_path)
-        assert "m.checkpoint was trained with " in refused and "delete it to start over" in refused
-        assert kept.read_bytes() == before
-
-
-def test_compare_keeps_the_runs_that_were_done(tailwise: Tailwise, sample: Sample, tmp_path: Path) -> None:
+def test_compare_keeps_the_runs_that_were_done(
+    program: Tailwise, run: Run, sample: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     sample(200).to_csv(tmp_path / "some.csv", index=False)
     line = ["compare", "some.csv", "-t", "price", "--methods", "plain", "--seeds", 3, "--epochs", 10,
             "-o", "r.jsonl"]  # fmt: skip
     kept = tmp_path / "r.jsonl.checkpoint"
     said = stopped(
-        tailwise, tmp_path, line, signal.SIGINT, lambda: kept.exists() and b"\n" in kept.read_bytes()
+        program, tmp_path, line, signal.SIGINT, lambda: kept.exists() and b"\n" in kept.read_bytes()
     )
     assert "the same command resumes from r.jsonl.checkpoint" in said
     assert files(tmp_path) == ["r.jsonl.checkpoint", "some.csv"]
     done = [json.loads(text) for text in kept.read_text().splitlines() if text.endswith("}")]
     assert 1 <= len(done) < 3
 
-    out = tailwise(*line, cwd=tmp_path)
-    assert out.returncode == 0, out.stderr
+    out = run(*line)
+    assert out.exit_code == 0, out.stderr
     assert f"resuming from r.jsonl.checkpoint, which has {len(done)} finished runs" in out.stderr
     records = [json.loads(text) for text in (tmp_path / "r.jsonl").read_text().splitlines()]
     assert len(records) == 3
-    assert all(run in records for run in done)  # with the seconds they took: they were not repeated
+    assert all(record in records for record in done)  # with the seconds they took: they were not repeated
     assert files(tmp_path) == ["r.jsonl", "some.csv"]
-
-
-def test_what_cannot_be_kept_is_said(tailwise: Tailwise, sample: Sample, tmp_path: Path) -> None:
-    sample(100).to_csv(tmp_path / "some.csv", index=False)
-    line = ["compare", "some.csv", "-t", "price", "--methods", "plain", "--seeds", 20, "--epochs", 50]
-    process = tailwise.launch(*line, cwd=tmp_path)
-    deadline = time.monotonic() + 1200
-    while "seed 0" not in process.stderr and process.running and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait() == 143
-    assert "nothing was kept; with --out" in process.stderr and "Traceback" not in process.stderr
-    assert files(tmp_path) == ["some.csv"]
 
 
 def alive(group: int) -> list[str]:

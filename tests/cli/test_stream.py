@@ -107,17 +107,6 @@ def test_predict_writes_the_same_in_parts(
     assert parts.c.tolist() == rows().c.tolist()
 
 
-def test_a_test_table_is_sampled_and_a_note_says_so(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(streams, "MEASURED_ROWS", 100)
-    stream = streams.open_stream(str(folder), False, {})
-    assert stream is not None
-    found = streams.StreamedTable.of(stream, Roles(["y"]), 0.0, 0).like(str(folder), Reader())
-    told = f"note: measured on a random sample of {len(found)} of the {ROWS} rows"
-    assert 70 < len(found) < 130 and told in capsys.readouterr().err
-
-
 def test_large_files_are_streamed_and_others_on_demand(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
