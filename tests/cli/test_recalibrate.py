@@ -66,7 +66,7 @@ def test_the_latest_rows_test_and_a_model_goes_on(run: Run, sales: Path, tmp_pat
     done(run("fit", sales, *told, "-o", second, "--init-model", first))  # the same as --start-from
     np.testing.assert_array_equal(TailRegressor.load(second).bins_.edges, model.bins_.edges)
     out = run("fit", sales, *told, "-o", tmp_path / "x", "--valid", sales)
-    assert out.exit_code == 1 and "--time and --valid both say" in out.stderr
+    assert out.exit_code == 1 and "time cannot be used with eval_set" in out.stderr
 
 
 def test_an_empty_group_is_an_error(run: Run, sales: Path, tmp_path: Path) -> None:

@@ -75,12 +75,11 @@ def test_score_by_region_by_hand(plain: TailRegressor) -> None:
 
 
 @pytest.mark.parametrize("conformal", ["global", None])
-@pytest.mark.parametrize("calibrate", [True, False])
-def test_intervals_cover_new_rows(conformal: str | None, calibrate: bool) -> None:
+def test_intervals_cover_new_rows(conformal: str | None) -> None:
     fresh, truth = table(3000, seed=9)
     covered = []
     for seed in range(4 if conformal else 1):
-        model = quick(conformal=conformal, calibrate=calibrate, random_state=seed, epochs=2)
+        model = quick(conformal=conformal, random_state=seed, epochs=1)
         model.fit(*table(600, seed=seed))
         lower, upper = model.predict_interval(fresh, 0.9).T
         covered.append(((truth >= lower) & (truth <= upper)).mean())

@@ -64,7 +64,7 @@ def test_bases_come_back_to_the_last_bit(kind: str, few_trees: None) -> None:
 # -- saved models ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["lightgbm", "pipeline"])
+@pytest.mark.parametrize("kind", ["pipeline"])
 def test_saved_models_with_several_targets(kind: str, few_trees: None, tmp_path: Path) -> None:
     x, y = table(120)
     model = quick(base=KINDS[kind], folds=2, epochs=1).fit(x, np.c_[y, -y])

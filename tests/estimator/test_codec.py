@@ -136,20 +136,6 @@ def test_a_wrong_field_is_named(field: str, value: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (torch.tensor([0.0, 1.0, math.nan]).double(), "it.values holds numbers that are not finite"),
-        (torch.zeros(3).int(), "it.values is torch.int32, not torch.float64"),
-        (torch.zeros(3, 1).double(), "not the shape of a stored array"),
-    ],
-)
-def test_a_wrong_array_is_named(array: torch.Tensor, message: str) -> None:
-    state, arrays = stored(example())
-    with pytest.raises(ValueError, match=message):
-        read(Example, state, "it", {**arrays, "it.values": array})
-
-
-@pytest.mark.parametrize(
     ("values", "kind"),
     [([0.5, 1e3], torch.float16), ([0.1 + 2**-20, 1.0], torch.float64), ([2.0**30, 1.0], torch.float32)],
 )

@@ -77,7 +77,7 @@ def kinds() -> dict[str, Distribution]:
 
 
 @pytest.mark.parametrize("kind", kinds())
-@pytest.mark.parametrize("bounds", [Bounds(), Bounds(0.0), Bounds(high=0.5), Bounds(-1.0, 2.0)], ids=str)
+@pytest.mark.parametrize("bounds", [Bounds(), Bounds(-1.0, 2.0)], ids=str)
 @pytest.mark.parametrize("tilt", [Tilt(), emphasis()], ids=["no emphasis", "emphasis"])
 def test_predictions_agree(kind: str, bounds: Bounds, tilt: Tilt) -> None:
     def answers() -> list[Tensor]:

@@ -29,10 +29,7 @@ def quick_fit(x: Any, y: Any, **params: Any) -> TailRegressor:
     "params",
     [
         {},
-        {"calibrate": False},
-        {"conformal": None},
         {"calibrate": False, "conformal": None},
-        {"conformal": "global", "bins": 12},
         {"bins": np.linspace(-1, 12, 9), "many": 30, "few": 5},
         {"method": "infer-noise"},
         {"method": "infer-dropout", "conformal": None},

@@ -167,8 +167,6 @@ def test_several_targets_weights_bounds_and_groups(tmp_path: Path) -> None:
     [
         ({}, {"target": "q"}, "unknown column of target 'q'"),
         ({}, {"target": "c"}, "target 'c' holds text: choose a column of numbers"),
-        ({}, {"target": "y", "weight": "c"}, "weight 'c' holds text"),
-        ({}, {"target": "y", "drop": ["y"]}, "'y' is named twice"),
         ({}, {"target": "y", "drop": list("abczw")}, "nothing to predict from"),
         ({}, {"target": "y", "sample": 0}, "sample must be positive"),
         ({"folds": 5}, {"target": "y"}, "a stream trains one network"),

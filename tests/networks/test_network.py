@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from tailwise.distributions.members import Mixture
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
-from tailwise.networks.backbones import TableDecoder
 from tailwise.networks.network import Network, redraw
 from tailwise.networks.vir import PRESETS, VIR
 from tests.networks.small_models import MODES, PRIOR, Array, build, data, npy, one_epoch, tail, train
@@ -220,19 +219,6 @@ def test_weights_that_are_all_one_are_no_weights() -> None:
     assert losses == pytest.approx([losses[0]] * 4, rel=1e-12)
 
 
-def test_a_decoder_that_knows_its_likelihood() -> None:
-    """TableDecoder: columns 0 and 1 are numbers, column 2 the code of a category."""
-    x, y = data()
-    x[:, 2] = torch.arange(60) % 4
-    decoder = TableDecoder(4, 2, (4,), hidden=6)
-    model = build(y, decoder=decoder, kl=None, evidence=None, reconstruction={"weight": 0.5}).eval()
-    loss, parts = model.loss(x, y)
-    assert set(parts) == {"nll", "reconstruction"}
-    z = torch.as_tensor(ByHand(model).latent(x)[0])
-    assert parts["reconstruction"].item() == pytest.approx(0.5 * decoder.nll(z, x).mean().item())
-    assert loss.item() == pytest.approx(sum(v.item() for v in parts.values()))
-
-
 @pytest.mark.parametrize("make", [VIR, partial(build_model, "vir-paper")])
 def test_a_method_that_reconstructs_warns_without_a_decoder_unless_told(make: Callable[..., Network]) -> None:
     x, y = data()
@@ -277,7 +263,7 @@ def test_gradients_of_the_loss_equal_finite_differences(preset: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("recolor", [False, True])
-@pytest.mark.parametrize(("samples", "on"), [(0, "both"), (3, "both"), (0, "loss")])
+@pytest.mark.parametrize(("samples", "on"), [(3, "both"), (0, "loss")])
 def test_predictions_by_hand(mode: str, recolor: bool, samples: int, on: str) -> None:
     x, y = data()
     smoothing = {"at_inference": recolor, "momentum": 0.0}
@@ -441,7 +427,7 @@ def test_redrawing_leaves_frozen_weights_alone_and_knows_attention() -> None:
     ],
     ids=["moved", "finer", "a little"],
 )
-@pytest.mark.parametrize("offset", [0.0, 1e6, -1e9])
+@pytest.mark.parametrize("offset", [0.0, -1e9])
 def test_a_state_of_other_bins_is_refused(other: Array, offset: float) -> None:
     y = np.arange(12.0) + offset
 

@@ -55,7 +55,7 @@ def test_an_untrained_model_predicts_the_base(name: str) -> None:
 
 
 @pytest.mark.parametrize("tabm", [False, True])
-@pytest.mark.parametrize("name", ["vir", "ensemble", "infer-noise", "rrt"])
+@pytest.mark.parametrize("name", ["vir", "ensemble"])
 def test_several_targets_start_at_theirs_and_learn(name: str, tabm: bool) -> None:
     x, y = table(120)
     both = torch.stack([y, 100 - 3 * y], 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import pytest
@@ -20,24 +19,13 @@ from tailwise.networks.vir import PRESETS, VIR
     [
         ({"preset": "papers"}, r"unknown preset 'papers'; did you mean 'paper'\?"),
         ({"evidance.weight": 0.1}, r"unknown option 'evidance.weight'; did you mean 'evidence.weight'\?"),
-        ({"smothing": None}, r"unknown option 'smothing'; did you mean 'smoothing'\?"),
         ({"weights.on": "counts"}, r"unknown weights.on 'counts'; did you mean 'count'\?"),
         ({"inference": "marginals"}, r"unknown inference 'marginals'; did you mean 'marginal'\?"),
-        ({"latent": "gauss"}, r"unknown latent 'gauss'; did you mean 'gaussian'\?"),
-        ({"losses": ["square"]}, r"unknown loss 'square'; did you mean 'squared'\?"),
         ({"losses": []}, "at least one loss, and each only once"),
-        ({"evidence.form": "referance"}, r"did you mean 'reference'\?"),
         ({"smoothing": {"momentun": 0.5}}, r"no option 'momentun'; did you mean 'momentum'\?"),
         ({"weights": {"pwer": 1.0}}, r"weights 'density' has no option 'pwer'; did you mean 'power'\?"),
-        ({"head": {"priors": None}}, r"no option 'priors'; did you mean 'prior'\?"),
-        ({"head": "pseudocount"}, r"did you mean 'pseudo-count'\?"),
         ({"head": None}, "head must be a part such as 'point', got None"),
         ({"kl.weight": -1.0}, "kl.weight must be a number of at least 0, got -1.0"),
-        ({"kl.weight": math.nan}, "kl.weight must be a number, got nan"),
-        ({"kl.mean": 1}, "kl.mean must be true or false, got 1"),
-        ({"latent.dim": 0}, r"latent.dim must be a whole number in \[1, 1048576\], got 0"),
-        ({"latent.dim": 4.5}, "latent.dim must be a whole number, got 4.5"),
-        ({"schedule.start": 1.0}, r"schedule.start must be a number in \[0, 1\), got 1.0"),
         ({"smoothing": 3}, "smoothing takes a name or a mapping of its options, not 3"),
         ({"members": 0}, r"members must be a whole number in \[1, 1000\], got 0"),
         ({"resampling": "smotter"}, r"unknown resampling 'smotter'; did you mean 'smoter'\?"),

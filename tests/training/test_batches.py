@@ -17,20 +17,12 @@ from tailwise.training.batches import (
     TrainingRows,
     batches,
     check_divided,
-    finite_rows,
     in_background,
 )
 from tailwise.training.loop import TrainConfig, fit, predict
 from tests.training.small_models import X, Y, point
 
 CPU = torch.device("cpu")
-
-
-def test_rows_that_are_finite_in_every_tensor() -> None:
-    a, b = torch.zeros(4, 2, 2), torch.zeros(4)
-    a[1, 0, 1], b[3] = torch.nan, torch.inf
-    found = finite_rows({"a": a, "b": b, "c": torch.zeros(4, 1, dtype=torch.int64)})
-    assert found.tolist() == [True, False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -56,13 +48,6 @@ def test_malformed_data_is_an_error(build: Callable[[], Any], error: type[Except
 
 def _shifted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return x + 1, y
-
-
-def test_a_transform_changes_batches_and_not_the_data() -> None:
-    data = TensorData(X, Y, transform=_shifted)
-    for batch in batches(data.to(CPU), 20, CPU):
-        assert torch.equal(batch.x, X[batch.rows] + 1)
-    assert data.x is X
 
 
 def test_a_thread_gathers_inputs_that_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

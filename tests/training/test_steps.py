@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from tests.training.small_models import (
     VALID,
     X,
     Y,
-    assert_same,
     differ,
     figures,
     settings,
@@ -42,31 +40,6 @@ def batch(start: int = 0, size: int = 30, device: torch.device = CPU) -> Batch:
 def alone(rows: Batch) -> list[tuple[int, Batch]]:
     """A batch as its only shard."""
     return [(0, rows)]
-
-
-def test_a_step_is_loss_clipping_and_optimiser() -> None:
-    step, twin = step_of(clip_norm=0.1), step_of()
-    optimizer = Optimizer(twin.model, twin.config, CPU)
-    torch.manual_seed(0)
-    (((_, found, parts),), _) = step(alone(batch()))
-    torch.manual_seed(0)
-    loss, _ = twin.model.loss(X[:30], Y[:30])
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(twin.model.parameters(), 0.1)
-    optimizer.step()
-    assert_same(weights(step.model), weights(twin.model))
-    assert torch.equal(found, loss) and not found.requires_grad
-    torch.testing.assert_close(sum(parts.values()), loss.detach())
-
-
-def test_after_a_loss_that_is_not_finite_no_step_is_taken() -> None:
-    step = step_of()
-    step(alone(batch()))
-    before = {name: p.detach().clone() for name, p in step.model.named_parameters()}
-    step(alone(Batch(X[:5], Y[:5] * math.nan)))
-    step(alone(batch(30)))
-    assert step.failed
-    assert_same(before, dict(step.model.named_parameters()))
 
 
 def shared_step() -> TrainingStep:
