@@ -1,6 +1,5 @@
 """Settings shared by all tests."""
 
-import csv
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,16 +45,6 @@ def data_root() -> Path:
     if not root.is_dir():
         pytest.skip(f"TAILWISE_DATA={named} is not a folder")
     return root
-
-
-@pytest.fixture(scope="session")
-def agedb_ages(data_root: Path) -> list[int]:
-    """Ages of the training part of AgeDB-DIR."""
-    path = data_root / "agedb" / "agedb.csv"
-    if not path.exists():
-        pytest.skip(f"{path} is not there")
-    with path.open(newline="") as file:
-        return [int(row["age"]) for row in csv.DictReader(file) if row["split"] == "train"]
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from tailwise.calibration.calibration import (
     choose_emphasis,
 )
 from tailwise.calibration.intervals import ConformalIntervals, OwnIntervals
-from tailwise.calibration.scaling import NIGScaling, VarianceScaling, balanced_weights, fit_scaling
+from tailwise.calibration.scaling import NIGScaling, VarianceScaling, fit_scaling
 from tailwise.distributions.members import NIG, Normal
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.prior import LabelDensity, emphasis
@@ -137,21 +137,6 @@ def test_scaling_is_fitted_on_select_and_intervals_on_confirm() -> None:
     np.testing.assert_allclose(again.intervals.scores, moved_too.scores)
 
 
-def test_options_of_the_fit() -> None:
-    raw, y = held_out()
-    select, confirm = np.arange(100), np.arange(100, 200)
-    bare = fit_calibration(raw, y, BINS, select, confirm, scaling=False, conformal=False)
-    assert bare.scaling == VarianceScaling() and bare.intervals == OwnIntervals()
-    assert bare.prior.tilt.is_identity and bare.emphasis == 0.0
-    balanced = fit_calibration(raw, y, BINS, select, confirm, scaling="balanced")
-    assert balanced.scaling == fit_scaling(raw[:100], y[:100], balanced_weights(y[:100], BINS))
-    assert balanced.scaling != fit_calibration(raw, y, BINS, select, confirm).scaling
-    unscaled = fit_calibration(raw, y, BINS, select, confirm, scaling=False)
-    lower, upper = predicted(unscaled, raw[confirm]).interval(0.9)
-    inside = (y[confirm] >= lower.numpy()) & (y[confirm] <= upper.numpy())
-    assert inside.mean() >= 0.9  # the rows that it was fitted on are covered
-
-
 def test_predictions_are_calibrated_before_the_label_prior_changes() -> None:
     raw = NIG(torch.tensor([0.0, 1.5], dtype=torch.float64), 4.0, 3.0, 2.0)
     scaling, labels = NIGScaling(w_nu=0.5, w_alpha=2.0, w_beta=2.0), Labels(BINS, quantiles=BINS.edges)
@@ -252,15 +237,6 @@ def test_the_emphasis_is_chosen_on_the_rows_to_select_by() -> None:
         assert (fitted.emphasis > 0) == allowed and fitted.prior.tilt.is_identity != allowed
 
 
-def test_the_effect_of_the_dial_is_that_on_held_out_rows(fitted: Calibration) -> None:
-    effect, held = fitted.dial_effect, fitted.held
-    errors = [
-        np.abs(c.possible(held.prediction).point.numpy() - held.labels) for c in (fitted, fitted.at(0.0))
-    ]
-    assert effect.rows == 500 and effect.price == pytest.approx(errors[0].mean() / errors[1].mean() - 1)
-    assert fitted.at(0.0).dial_effect[1:] == (0.0, 0.0)
-
-
 # -- another emphasis, another prior ---------------------------------------------------------------
 
 
@@ -287,22 +263,6 @@ def test_the_same_emphasis_is_the_same_calibration(fitted: Calibration) -> None:
     ends = (predicted(c, raw).interval(0.9) for c in (back, fitted))
     for one, two in zip(*ends, strict=True):
         torch.testing.assert_close(one, two)
-
-
-def test_a_coverage_in_percent_is_refused_without_a_warning(
-    fitted: Calibration, recwarn: pytest.WarningsRecorder
-) -> None:
-    with pytest.raises(ValueError, match="coverage must lie between 0 and 1, got 90"):
-        predicted(fitted, PREDICTED).interval(90)
-    assert not recwarn.list
-
-
-def test_what_cannot_be_asked_for(fitted: Calibration) -> None:
-    for wrong in (-0.1, 1.1, np.nan):
-        with pytest.raises(ValueError, match="emphasis must lie between 0 and 1"):
-            fitted.at(wrong)
-    with pytest.raises(ValueError, match="give emphasis or label_prior, not both"):
-        fitted.at(0.5, [1.0])
 
 
 def covered(own: Calibration, raw: Normal, y: np.ndarray) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,10 +47,3 @@ def test_only_the_most_frequent_values() -> None:
     values = np.repeat(["a", "b", "c"], [1, 3, 2])
     groups = ColumnGroups.of(values, at_most=2)
     assert groups.names == ("b", "c") and groups.codes(values).tolist() == [0, 1, 1, 1, 2, 2]
-
-
-def test_edges_must_fit_the_names() -> None:
-    groups = ColumnGroups.of(np.arange(100))
-    for wrong in ((1.0, 1.0, 2.0, 3.0), (1.0,)):
-        with pytest.raises(ValueError, match="5 groups need edges in ascending order"):
-            replace(groups, edges=wrong)

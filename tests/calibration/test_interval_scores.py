@@ -46,13 +46,6 @@ def test_the_constant_interval_of_bins_is_that_of_the_labels() -> None:
     assert own.loc["all", "constant_coverage"] == pytest.approx(0.8, abs=1e-3)
 
 
-def test_what_does_not_fit_is_named() -> None:
-    with pytest.raises(ValueError, match="1 lower and 2 upper ends for 2 labels"):
-        intervals_by_region([0], [1, 2], [0, 1], BINS)
-    with pytest.raises(ValueError, match="coverage must lie between 0 and 1"):
-        constant_interval(BINS, 90)
-
-
 def test_coverage_by_the_values_of_a_column_by_hand() -> None:
     groups = ColumnGroups.of(["a", "b"])
     codes = groups.codes(["a", "a", "a", "a", "c"])

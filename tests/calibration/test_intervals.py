@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tailwise.calibration.column_groups import ColumnGroups
 from tailwise.calibration.intervals import ConformalIntervals
-from tailwise.distributions.members import NIG, Distribution, Normal
+from tailwise.distributions.members import Distribution, Normal
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.prior import LabelDensity, emphasis
 from tailwise.labels.support import LabelSupport
@@ -50,7 +50,7 @@ def covered(intervals: ConformalIntervals, distribution: Distribution, y: Any, *
 # -- the promises ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [9, 25, 100])
+@pytest.mark.parametrize("n", [9, 100])
 def test_a_new_exchangeable_row_is_covered_as_often_as_the_formula_says(n: int) -> None:
     """Coverage is exactly ceil((n + 1) 0.9) / (n + 1), whatever the distribution of the scores."""
     rng, shares, draws = np.random.default_rng(n), [], 200
@@ -62,8 +62,8 @@ def test_a_new_exchangeable_row_is_covered_as_often_as_the_formula_says(n: int) 
     assert abs(np.mean(shares) - exact) <= 5 * np.std(shares) / math.sqrt(draws)
 
 
-@pytest.mark.parametrize("kind", ["normal", "nig", "mixture"])
-@pytest.mark.parametrize(("wrong", "share"), [(0.3, 0.0), (4.0, 0.0), (4.0, 0.5), (1.0, 1.0)])
+@pytest.mark.parametrize("kind", ["nig", "mixture"])
+@pytest.mark.parametrize(("wrong", "share"), [(0.3, 0.0), (4.0, 0.5)])
 def test_coverage_holds_for_every_distribution_whatever_its_calibration(
     kind: str, wrong: float, share: float
 ) -> None:
@@ -218,35 +218,14 @@ def test_predictions_without_spread_get_the_residuals_own_width() -> None:
     np.testing.assert_allclose(np.concatenate(ends), [-0.9, 0.9], atol=0.02)
 
 
-def test_infinite_variance_gives_finite_intervals() -> None:
-    belief = NIG(torch.zeros(50, dtype=torch.float64), 1.0, 0.8, 1.0)
-    assert belief.variance.isinf().all()
-    fitted = ConformalIntervals(BINS).fit(belief, np.linspace(-3, 3, 50))
-    assert all(end.isfinite().all() for end in fitted.ends(belief, 0.9))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_ends_keep_dtype_shape_and_carry_no_gradient(dtype: torch.dtype) -> None:
-    fitted = fit(np.linspace(-1, 1, 99))
-    new = Normal(torch.zeros(4, 3, dtype=dtype, requires_grad=True), torch.ones(4, 3, dtype=dtype))
-    for end in fitted.ends(new, 0.8, rare=0.5):
-        assert (end.dtype, end.shape, end.requires_grad) == (dtype, (4, 3), False)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"y": [0.0, math.nan, 1.0]}, "row 1 is nan"),
-        ({"y": [0.0, 1.0]}, r"labels of shape \(2,\)"),
         ({"distribution": Normal(torch.tensor([0.0, math.nan, 0.0]), 1.0)}, "row 1 is not"),
-        ({"distribution": Normal(torch.zeros(3), math.inf)}, r"row 0 is not \(3 bad rows\)"),
         ({"distribution": standard(0), "y": []}, "no held-out rows"),
-        ({"weights": [1.0, 2.0]}, "2 weights for 3 labels"),
         ({"weights": [1.0, -1.0, 1.0]}, "negative"),
-        ({"weights": [0.0, 0.0, 0.0]}, "positive"),
-        ({"weights": [1.0, math.nan, 0.0]}, "weights must be finite"),
         ({"column": ColumnGroups.of(["a"], "site")}, "need the groups of the rows"),
-        ({"scores": np.zeros(2)}, "each score needs a weight, and a group"),
         (
             dict.fromkeys(("scores", "weights", "rare"), np.ones(1)) | {"groups": np.array([3])},
             "a group of the column",

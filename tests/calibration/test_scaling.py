@@ -84,20 +84,11 @@ def test_variance_is_split_as_the_network_did(members):
     torch.testing.assert_close(epistemic / aleatoric, raw.epistemic / raw.aleatoric)
 
 
-@pytest.mark.parametrize("kind", ["normal", "nig"])
-def test_mixture_fit_is_as_good_as_a_grid_search(kind):
-    make = normal if kind == "normal" else nig
-    predicted = Mixture([make(200, seed) for seed in (1, 2, 3)])
-    truth = VarianceScaling(0.2) if kind == "normal" else NIGScaling(1.0, 2.0, 0.1)
-    y = draw(truth.apply(predicted))
-    scaling = fit_scaling(predicted, y)
-    found = mean_nll(scaling.apply(predicted), y)
-    if kind == "normal":
-        grid = [VarianceScaling(w) for w in np.geomspace(1e-3, 1e3, 2001)]
-    else:
-        steps = np.geomspace(1 / 16, 16, 9)
-        grid = [NIGScaling(*w) for w in itertools.product(steps, steps, steps)]
-    assert type(scaling) is type(grid[0])
+def test_mixture_fit_is_as_good_as_a_grid_search():
+    predicted = Mixture([normal(200, seed) for seed in (1, 2, 3)])
+    y = draw(VarianceScaling(0.2).apply(predicted))
+    found = mean_nll(fit_scaling(predicted, y).apply(predicted), y)
+    grid = [VarianceScaling(w) for w in np.geomspace(1e-3, 1e3, 601)]
     assert found <= min(mean_nll(s.apply(predicted), y) for s in grid) + 1e-5
     assert found < mean_nll(predicted, y) - 0.02
 
@@ -179,25 +170,13 @@ def test_balanced_weights_give_every_bin_the_same_say():
         (lambda: VarianceScaling(math.nan), ValueError, "w must be a positive"),
         (lambda: NIGScaling().apply(normal(2)), TypeError, "not to Normal; use VarianceScaling"),
         (
-            lambda: fit_scaling(normal(2), [1.0]),
-            ValueError,
-            r"labels of shape \(1,\) for predictions of shape \(2,\)",
-        ),
-        (
             lambda: fit_scaling(Normal(torch.zeros(4, 2), 1.0), torch.zeros(2, 4)),
             ValueError,
             r"labels of shape \(2, 4\) for predictions of shape \(4, 2\)",
         ),
         (lambda: fit_scaling(Normal(torch.zeros(0), 1.0), []), ValueError, "needs at least one held-out row"),
         (lambda: fit_scaling(normal(2), [1.0, math.nan]), ValueError, "row 1 is nan"),
-        (lambda: fit_scaling(normal(2), [1.0, 2.0], [1.0]), ValueError, "1 weights for 2"),
-        (lambda: fit_scaling(normal(2), [1.0, 2.0], [0.0, 0.0]), ValueError, "one of them"),
         (lambda: fit_scaling(normal(2), [1.0, 2.0], [1.0, -1.0]), ValueError, "not be negative"),
-        (
-            lambda: fit_scaling(Normal(torch.tensor([0.0, math.nan]), 1.0), [1.0, 2.0]),
-            ValueError,
-            "row 1",
-        ),
     ],
 )
 def test_errors_say_what_is_wrong(call, error, message):

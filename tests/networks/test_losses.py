@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tailwise.distributions.members import NIG, Normal
-from tailwise.networks.losses import gaussian_reconstruction, weighted_mean
+from tailwise.networks.losses import gaussian_reconstruction
 from tests.networks.small_models import batch, loss_of
 
 law = settings(deadline=None, derandomize=True, max_examples=40)
@@ -84,12 +84,3 @@ def test_likelihoods_and_errors_by_hand() -> None:
         loss_of("square")
     with pytest.raises(ValueError, match="loss 'squared' has no option 'power'"):
         loss_of("squared", power=2)
-
-
-def test_a_weight_counts_for_all_losses_of_its_row() -> None:
-    # Two rows of three losses: (2 (1 + 2 + 3) + 0) / 6
-    per_row, w = torch.tensor([1.0, 2, 3, 4, 5, 6]), torch.tensor([2.0, 0.0])
-    assert weighted_mean(per_row, w).item() == 2.0
-    for bad in (torch.ones(4), torch.ones(12), torch.ones(0)):
-        with pytest.raises(ValueError, match="there are 6 losses: pass one per row"):
-            weighted_mean(per_row, bad)

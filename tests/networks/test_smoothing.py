@@ -352,20 +352,3 @@ def test_an_identity_kernel_does_not_smooth(seed: int, num_bins: int) -> None:
 
 
 # -- autograd -------------------------------------------------------------------------------------
-
-
-def test_smoothing_only_bins_with_few_rows_leaves_the_others_alone() -> None:
-    z_mean, z_var, index = (torch.tensor(a) for a in rows(0))
-    z_mean, z_var = z_mean.float(), z_var.float()
-    every, sparse = (smoother_of(7, 3, below=below) for below in (0, 9))
-    for smoother in (every, sparse):
-        smoother.accumulate(z_mean, z_var, index)
-        smoother.commit()
-    few = (torch.bincount(index, minlength=7) < 9)[index]
-    assert 0 < few.sum() < len(few)
-    for got, want, was in zip(
-        sparse(z_mean, z_var, index), every(z_mean, z_var, index), (z_mean, z_var), strict=True
-    ):
-        assert got is not None and want is not None
-        assert torch.equal(got[few], want[few]) and torch.equal(got[~few], was[~few])
-        assert not torch.equal(want[~few], was[~few])

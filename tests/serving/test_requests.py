@@ -74,14 +74,11 @@ def test_json_rows_are_the_table_that_the_model_predicts(
     ("column", "cell", "problem"),
     [
         ("number", "12", "is the text '12': Input should be a number, not a text"),
-        ("number", [1], "is a list: Input should be a valid number"),
         ("number", 1e999, "is the value 'inf': Input should be a finite number"),
         ("whole", None, "is null, and was never missing in training: give a value"),
         ("kind", 3, "is the value '3': Input should be a valid string"),
-        ("text", {"a": 1}, "is an object: Input should be a valid string"),
         ("text", "x" * (MAX_TEXT + 1), f"String should have at most {MAX_TEXT} characters"),
         ("day", "31/01/2024", "is the text '31/01/2024': Input should be a date as ISO 8601"),
-        ("day", "99999999-01-01", "Input should be a date as ISO 8601"),
         ("hour", "2024-03-31T02:30", "Input should be a date as ISO 8601"),  # the clocks skipped it
     ],
 )

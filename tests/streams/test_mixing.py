@@ -42,9 +42,3 @@ def test_rows_are_mixed_within_the_buffer() -> None:
     assert max(first[0]) < 110
     places = np.argsort([number for batch in first for number in batch])
     assert 20 < np.abs(places - np.arange(N)).mean() < 300
-
-
-def test_without_a_seed_or_a_buffer_rows_keep_their_order() -> None:
-    for options in ({"buffer": 100}, {"seed": 1}):
-        flat = [number for batch in batches(100, size=64, **options) for number in batch]
-        assert flat == list(range(N))

@@ -169,30 +169,6 @@ def test_a_file_that_changes_is_an_error(folder: Path) -> None:
         rows_of(stream)
 
 
-@pytest.mark.parametrize(
-    ("other", "words"),
-    [
-        ({"k": [1], "x": [1.0]}, "has no column 'c', but .*a.parquet has"),
-        ({"k": [1], "x": ["1"], "c": ["1"]}, "column 'x' is of kind text, but in .* of kind number"),
-    ],
-)
-def test_files_with_other_columns_are_an_error(
-    folder: Path, other: dict[str, list[object]], words: str
-) -> None:
-    pd.DataFrame(other).to_parquet(folder / "b.parquet")
-    with pytest.raises(TableError, match=f"b.parquet.*{words}"):
-        ParquetRows(folder)
-
-
-def test_bytes_that_are_no_text_and_names_that_occur_twice(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"c": pa.array([b"\xff\xfe"])}), tmp_path / "a.parquet")
-    with pytest.raises(TableError, match="column 'c' holds bytes that are not text"):
-        rows_of(ParquetRows(tmp_path))
-    pq.write_table(pa.table([pa.array([1]), pa.array([2])], names=["x", "x"]), tmp_path / "a.parquet")
-    with pytest.raises(TableError, match=r"a\.parquet cannot be read as Parquet .*duplicate field names"):
-        ParquetRows(tmp_path)
-
-
 def test_without_pyarrow_the_error_says_what_to_install(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

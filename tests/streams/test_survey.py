@@ -15,7 +15,6 @@ from tailwise.streams.survey import (
     labels_of,
     row_keys,
     second_pass,
-    weights_of,
 )
 from tailwise.tables.read import TableError
 
@@ -55,12 +54,6 @@ def test_two_passes_find_what_the_table_in_memory_has(shards: int) -> None:
         weighted = LabelBins.from_labels(labels[train], count=12, weight=TABLE.w[train])
         assert (count.counted(weighted=True).counts == weighted.counts).all()
         assert count.support(sketch) == LabelSupport.from_labels(labels)
-
-
-def test_a_missing_label_of_a_later_table_is_named() -> None:
-    bad = TABLE[300:450].assign(y=lambda t: t.y.where(t.x != 310))
-    with pytest.raises(ValueError, match="table 1 of the stream, row 10: the target 'y' is missing"):
-        first_pass(FrameRows([TABLE[:300], bad]), COLUMNS, TARGETS, 10, 0)
 
 
 def test_a_sample_depends_on_neither_order_nor_chunks_nor_parts() -> None:
@@ -126,10 +119,3 @@ def test_labels_that_are_none_name_their_place(cell: float | None, words: str) -
     chunk.attrs = {"source": "b.parquet, row group 3", "first": 30}
     with pytest.raises(TableError, match=f"b.parquet, row group 3, row 11: the target 'y' {words} .2 such"):
         labels_of(chunk, ["y"])
-
-
-def test_weights_must_not_be_negative() -> None:
-    chunk = pd.DataFrame({"w": [1.0, -1.0]})
-    assert weights_of(chunk, None) is None
-    with pytest.raises(TableError, match="row 1: the weight 'w' is -1"):
-        weights_of(chunk, "w")

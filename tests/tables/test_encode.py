@@ -12,7 +12,6 @@ import torch
 from scipy import sparse
 
 from tailwise.tables import columns, encode
-from tailwise.tables.column_encoders import CategoryColumn
 from tailwise.tables.encode import NumericEncoder, TablePreprocessor, as_matrix
 from tests.table_samples import kinds
 
@@ -200,25 +199,6 @@ def test_columns_that_were_never_missing_are_warned_of(fitted: TablePreprocessor
     assert warned(fitted, gaps[2:]) == warned(fitted, x) == []  # 9 of 198
 
 
-def test_numbers_that_were_never_missing_are_warned_of_with_or_without_names() -> None:
-    x = np.random.default_rng(0).normal(size=(200, 3))
-    x[::4, 2] = np.nan
-    gaps = x.copy()
-    gaps[:30, 1:] = np.nan
-    plain = TablePreprocessor.fit(x)
-    assert warned(plain, gaps) == ["column 1 was never missing at fit, but is in 30 of 200 rows"]
-    named = pd.DataFrame(x, columns=["a", "b", "c"])
-    preprocessor = TablePreprocessor.fit(named)
-    message = (
-        "column 'b' was never missing at fit, but is in 200 of 200 rows: filled with the training median; "
-        "intervals do not account for this"
-    )
-    with pytest.warns(UserWarning, match=message):
-        missing = preprocessor.transform(named.assign(b=np.nan))
-    middle = preprocessor.numeric.center[1].item()
-    np.testing.assert_array_equal(missing, preprocessor.transform(named.assign(b=middle)))
-
-
 def test_frequent_new_categories_are_warned_of(fitted: TablePreprocessor) -> None:
     x = frame()
     new = x.assign(kind="never seen", text=x["text"].where(x["flag"], "nor this"))
@@ -232,19 +212,6 @@ def test_frequent_new_categories_are_warned_of(fitted: TablePreprocessor) -> Non
     expected = "column 'text' holds values unknown at fit, such as 'rare', in {0} of {0} rows"
     for rows in (1, 3):
         assert warned(fitted, few[:rows]) == [expected.format(rows)]
-
-
-def test_where_many_categories_occur_once_new_ones_are_expected() -> None:
-    rng = np.random.default_rng(0)
-    names = np.array([f"c{i}" for i in range(400)])
-    towns, others = (np.where(rng.random(120) < 0.75, "capital", rng.choice(names, 120)) for _ in range(2))
-    x = pd.DataFrame({"x": rng.normal(size=120), "town": towns})
-    preprocessor = TablePreprocessor.fit(x)
-    assert isinstance(preprocessor.encoders[1], CategoryColumn)
-    new = x.assign(town=others)
-    assert (~new["town"].isin(towns)).mean() > 0.1
-    assert warned(preprocessor, new) == []
-    assert len(warned(preprocessor, x.assign(town="abroad"))) == 1
 
 
 def test_numbers_far_outside_their_range_are_warned_of() -> None:
