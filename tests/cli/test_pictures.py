@@ -100,8 +100,6 @@ def test_broken_pictures_stop_a_command_or_are_left_out(folder: Path, fitted: tu
     [
         (("--images", "nowhere"), "nowhere does not exist: name the folder or the zip archive"),
         (("--paths", "file"), "no column 'file'"),
-        (("--backbone", "mlp"), "unknown backbone for pictures 'mlp'; choose one of resnet18, resnet50"),
-        (("--augment", "strog"), "did you mean 'strong'"),
     ],
 )
 def test_what_does_not_fit_pictures_is_explained(

@@ -22,7 +22,7 @@ def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def plain() -> TailRegressor:
     """VIR without a base and without emphasis, on 600 rows of `table`."""
-    return quick(method="vir", emphasis=0.0, epochs=8).fit(*table(600))
+    return quick(method="vir", emphasis=0.0, epochs=3).fit(*table(600))
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +36,7 @@ def boosted() -> Iterator[TailRegressor]:
 @pytest.fixture(scope="session")
 def simple() -> TailRegressor:
     """VIR without a base, on `numbers`."""
-    return quick(method="vir", epochs=2).fit(*numbers())
+    return quick(method="vir", epochs=1).fit(*numbers())
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +47,7 @@ def saved(simple: TailRegressor, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="session")
 def saved_mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of the table `mixed`, with text, categories and dates."""
-    return quick(epochs=2).fit(*mixed()).save(tmp_path_factory.mktemp("mixed") / "model.tailwise")
+    return quick(epochs=1).fit(*mixed()).save(tmp_path_factory.mktemp("mixed") / "model.tailwise")
 
 
 @pytest.fixture(scope="session")

@@ -129,14 +129,9 @@ def test_a_base_that_takes_no_weights_gets_repeated_rows() -> None:
     ("answer", "message"),
     [
         (np.nan, "the base Recorded predicted nan for 12 of 12 rows"),
-        (np.inf, "the base Recorded predicted inf for 12 of 12 rows"),
-        (
-            lambda X: np.zeros(len(X) + 1),
-            r"Recorded predicted an array of shape \(13,\) for 12 rows",
-        ),
         (lambda X: np.zeros((len(X), 2)), r"the base Recorded predicted an array of shape \(12, 2\)"),
     ],
-    ids=["nan", "inf", "length", "columns"],
+    ids=["nan", "columns"],
 )
 def test_predictions_that_are_no_numbers_per_row(answer: Any, message: str, untrained: None) -> None:
     with pytest.raises(ValueError, match=message):
@@ -174,11 +169,9 @@ def test_an_untrained_network_predicts_the_base() -> None:
     ("given", "message"),
     [
         (np.zeros(59), r"base_prediction has shape \(59,\), not \(60,\): one value per label"),
-        (np.zeros((60, 2)), r"base_prediction has shape \(60, 2\), not \(60,\)"),
         (np.where(np.arange(60) == 7, np.nan, 0), r"base_prediction is nan in row 7 \(1 such values\)"),
-        (np.where(np.arange(60) > 7, np.inf, 0), r"base_prediction is inf in row 8 \(52 such values\)"),
     ],
-    ids=["short", "columns", "nan", "inf"],
+    ids=["short", "nan"],
 )
 def test_wrong_base_predictions(given: Array, message: str, untrained: None) -> None:
     with pytest.raises(ValueError, match=message):

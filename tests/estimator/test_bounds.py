@@ -37,15 +37,6 @@ def test_no_prediction_leaves_the_bounds(bounded: TailRegressor) -> None:
     assert free.min() < 0  # so there was something to bound
 
 
-def test_at_emphasis_0_the_prediction_is_the_mean_without_bounds() -> None:
-    x, y = positive()
-    bounded, free = (quick(method="vir", emphasis=0.0, bounds=b).fit(x, y) for b in ((0, None), None))
-    mean, std = free.predict(x, return_std=True)
-    inside = mean > 0.2 * std
-    assert inside.sum() > 100
-    np.testing.assert_allclose(bounded.predict(x)[inside], mean[inside], rtol=1e-4)
-
-
 def test_each_target_has_its_own_bounds() -> None:
     x, y = positive()
     both = np.c_[y, -y]

@@ -28,19 +28,6 @@ def test_emphasis_0_is_the_identity(model: TailRegressor) -> None:
     np.testing.assert_array_equal(model.predict_interval(x, emphasis=0.0), np.stack(ends, 1))
 
 
-def test_a_prior_equal_to_the_training_density_is_emphasis_0(model: TailRegressor) -> None:
-    x, _ = table(50)
-    training = model.calibrators_[0].labels.density
-    histogram = (training.edges, training.density * np.diff(training.edges))
-    for prior in (training, training.at, histogram, histogram[::-1]):
-        for q in (0.1, 0.5, 0.9):
-            np.testing.assert_allclose(
-                model.predict_quantiles(x, q, label_prior=prior),
-                model.predict_quantiles(x, q, emphasis=0.0),
-                rtol=1e-6,
-            )
-
-
 def test_an_even_prior_is_emphasis_1(model: TailRegressor) -> None:
     x, _ = table(50)
     even = model.predict(x, label_prior=lambda label: np.ones_like(label))

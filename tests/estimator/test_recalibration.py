@@ -19,7 +19,7 @@ def noisy(rows: int, seed: int, noise: float) -> tuple[Array, Array]:
 
 @pytest.fixture
 def model() -> TailRegressor:
-    return quick(method="vir", emphasis=0.0, epochs=8).fit(*noisy(400, 0, 0.1))
+    return quick(method="vir", emphasis=0.0, epochs=3).fit(*noisy(400, 0, 0.1))
 
 
 def test_recalibration_restores_coverage_without_training(model: TailRegressor, tmp_path: Path) -> None:

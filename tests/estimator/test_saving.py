@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from tailwise import TailRegressor
-from tailwise.methods import available_methods
 from tailwise.networks.backbones import BACKBONES
 from tailwise.networks.losses import LOSSES
 from tailwise.networks.parts import Method, Part
@@ -22,7 +21,7 @@ from tests.estimator.small_tables import quick
 
 
 def quick_fit(x: Any, y: Any, **params: Any) -> TailRegressor:
-    return quick(**{"epochs": 2, **params}).fit(x, y)
+    return quick(**{"epochs": 1, **params}).fit(x, y)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +63,10 @@ def test_predictions_are_the_same_to_the_last_bit(params: dict[str, Any], tmp_pa
     assert loaded.bins_.rule == model.bins_.rule
 
 
-@pytest.mark.parametrize("method", available_methods())
-def test_every_method_comes_back(method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "method", ["balanced-nll", "ensemble", "infer-noise", "rrt", "srl", "two-part", "vir-modes", "vir-uvote"]
+)
+def test_methods_with_parts_of_their_own_come_back(method: str, tmp_path: Path) -> None:
     x, y = numbers(120)
     model = quick_fit(x, y, method=method, epochs=1)
     assert_same_predictions(model, TailRegressor.load(model.save(tmp_path / "m")), x)
@@ -97,16 +98,6 @@ def test_a_quick_fit_is_small_and_the_same_model_gives_the_same_file(
     monkeypatch.setattr("time.time", lambda: 2e9)
     again = loaded.save(tmp_path / "again")
     assert again.read_bytes() == path.read_bytes()
-
-
-def test_a_subclass_loads_as_itself_and_can_be_fitted_again(saved: Path) -> None:
-    class Mine(TailRegressor):
-        pass
-
-    loaded = Mine.load(saved)
-    assert type(loaded) is Mine
-    x, y = numbers()
-    np.testing.assert_array_equal(loaded.fit(x, y).predict(x), quick_fit(x, y, method="vir").predict(x))
 
 
 def test_what_a_name_means_may_change_but_a_saved_model_does_not(

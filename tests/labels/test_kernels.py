@@ -12,7 +12,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -77,17 +76,6 @@ def test_impossible_kernel_settings_are_errors() -> None:
         label_weights(bins, clip=(10, 1))
     with pytest.raises(ValueError, match="few"):
         bins.regions(many=10, few=20)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("form", ["paper", "reference"])
-def test_reflected_matrix_is_reflect_padding_of_the_statistics(kernel: str, form: str) -> None:
-    window = kernel_window(kernel, 2.0, 2, form=form)
-    matrix = kernel_matrix(7, kernel=kernel, bandwidth=2.0, radius=2, form=form, boundary="reflect")
-    values = np.random.default_rng(0).normal(size=7)
-    padded = torch.nn.functional.pad(torch.tensor(values)[None, None], (2, 2), mode="reflect")
-    expected = torch.nn.functional.conv1d(padded, torch.tensor(window)[None, None])[0, 0]
-    np.testing.assert_allclose(matrix @ values, expected.numpy(), rtol=1e-12)
 
 
 # ---------------------------------------------------------------- smoothed density

@@ -68,12 +68,6 @@ def test_a_display_draws_on_new_axes_or_on_given_ones(
     assert made.plot(ax).ax_ is ax
 
 
-@pytest.mark.parametrize("metric", ["coverage", "width", "nll"])
-def test_metrics_by_region(vir: Scores, metric: str) -> None:
-    drawn = RegionDisplay(vir, metric).plot(Figure().subplots())
-    assert drawn.ax_.patches[0].get_height() == pytest.approx(vir.by_region().loc["many", metric])
-
-
 def test_error_bars_of_coverage_are_wilsons_interval(vir: Scores) -> None:
     ax = RegionDisplay(vir, "coverage").plot(Figure().subplots()).ax_
     (bars,) = (drawn for drawn in ax.containers if getattr(drawn, "has_yerr", False))

@@ -146,12 +146,6 @@ def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "main_charts", lambda *_: [])
 
 
-def test_a_page_about_one_model_alone(plain: Scores, facts: MakeFacts, no_charts: None) -> None:
-    alone = Lineup(replace(plain, calibration=None))
-    page = model_page(alone, judge(alone), facts("vanilla"))
-    assert "emphasis" not in page.split("</style>")[1].split("<script>")[0] and "with their first" not in page
-
-
 def test_the_table_has_every_baseline(page: str, lineup: Lineup) -> None:
     cells = re.sub(r"<[^>]+>", " ", page.split("Figures by region")[-1])
     text = cells[cells.index(" all ") : cells.index(" many ")]

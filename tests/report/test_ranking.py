@@ -66,13 +66,6 @@ def test_the_page_has_three_charts_and_the_verdict() -> None:
     assert "tailwise compare" in page and "epochs: 3" in page.split("<details>")[-1]
 
 
-def test_two_data_sets_have_a_section_each_whatever_their_names() -> None:
-    runs = records(CLEAR, data="a b/c") + records(CLEAR, data="'\"")
-    page = comparison_page(Results(runs), title="two", command="")
-    ids = re.findall(r'\bid="([^"]+)"', page)
-    assert page.count('role="img"') == 6 and len(ids) == len(set(ids))
-
-
 def test_a_region_without_rows_has_no_chart_and_no_verdict() -> None:
     results = Results(records(CLEAR, few=None))
     assert comparison_verdict(results) == [

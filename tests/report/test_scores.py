@@ -13,10 +13,7 @@ from tailwise.labels.bins import LabelBins
 from tailwise.labels.prior import rarest
 from tailwise.report.scores import (
     EMPHASES,
-    FIGURES,
     LEVELS,
-    PRINTED,
-    SHOWN,
     Dial,
     Scores,
     Seen,
@@ -49,12 +46,6 @@ def test_figures_by_region_by_hand(by_hand: Scores) -> None:
     assert table.loc["few", ["mae", "bias", "coverage", "width"]].tolist() == [2.0, -2.0, 0.0, 2.5]
     assert table["share"].tolist() == pytest.approx([1, 5 / 6, 0, 1 / 6])
     assert table.loc["medium", ["mae", "bias", "coverage", "width"]].isna().all()
-
-
-def test_reliability_by_region(by_hand: Scores) -> None:
-    assert by_hand.reliability().tolist() == pytest.approx([5 / 6] * len(LEVELS))
-    assert by_hand.reliability("few").tolist() == [0.0] * len(LEVELS)
-    assert np.isnan(by_hand.reliability("medium")).all()
 
 
 def test_points_along_the_label_pool_whole_bins(by_hand: Scores) -> None:
@@ -90,15 +81,6 @@ def test_one_of_several_targets_is_chosen(new_rows: Rows) -> None:
     second = Seen(model, X).scores(100 - y, target=1)
     np.testing.assert_allclose(second.mean, model.predict(X)[:, 1], rtol=1e-6)
     assert second.bins.edges[-1] > 99
-
-
-def test_every_figure_has_a_row_and_stands_in_the_table(by_hand: Scores) -> None:
-    table = by_hand.by_region()
-    assert set(FIGURES) <= set(table) and {*PRINTED, *SHOWN} <= set(FIGURES)
-    assert table is by_hand.by_region()  # computed once
-    for name, figure in FIGURES.items():
-        if figure.rows is not None:
-            assert table[name]["all"] == pytest.approx(np.mean(figure.rows(by_hand)))
 
 
 def test_rows_are_encoded_and_predicted_once(

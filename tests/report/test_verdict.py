@@ -1,7 +1,6 @@
 """A verdict says what the test rows show, and no more: generated tables with known answers."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ ALL = ("many", "medium", "few")
 ROWS = 3000
 
 
-# -- nine kinds of tables ----------------------------------------------------------------------
+# -- seven kinds of tables ----------------------------------------------------------------------
 # Each has labels of a known law; predictions and intervals follow from that law, or from one that is wrong
 # in a known way. Half of the rows give the constant, the other half are the test rows.
 
@@ -40,24 +39,6 @@ def prices(rng: Any) -> Lineup:
     model = maker(y, train)
     ours, trees = np.exp(m), np.exp(m + 0.3 * jitter)
     return lined_up(model(ours, ends=(np.exp(m - 0.33), np.exp(m + 0.33))), model(trees, 1.1), train=train)
-
-
-def sensor(rng: Any) -> Lineup:
-    """A line with even noise: the trees know as much."""
-    m, e = rng.normal(size=(2, 2 * ROWS))
-    train, y, m = halves(3 * m + e, m)
-    jitter = 0.02 * rng.normal(size=(2, ROWS))
-    return lined_up(*(maker(y, train)(3 * m + j, 1.66) for j in jitter), train=train)
-
-
-def delays(rng: Any) -> Lineup:
-    """Exponential delays, of which a column tells one in ten: the intervals are the constant's."""
-    e = rng.exponential(size=2 * ROWS)
-    train, y, hint = halves(e, e * (rng.random(2 * ROWS) < 0.1))
-    low, high = np.quantile(train, [0.05, 0.95])
-    ends = low + 0.001 * rng.normal(size=ROWS), high + 0.01 * rng.normal(size=ROWS)
-    ours = maker(y, train)(np.median(train) + 0.3 * hint, ends=ends)
-    return lined_up(ours, replace(ours), train=train)
 
 
 def votes(rng: Any) -> Lineup:
@@ -110,8 +91,6 @@ def tiny(rng: Any) -> Lineup:
 
 KINDS: dict[Callable[[Any], Lineup], tuple[str, str, str, str]] = {
     prices: ("judged", "good", "ours", "ours"),
-    sensor: ("judged", "mixed", "theirs", "open"),
-    delays: ("judged", "mixed", "theirs", "no gain"),
     votes: ("judged", "bad", "theirs", "constant"),
     claims: ("judged", "mixed", "depends", "open"),
     noise: ("nothing learned", "bad", "none", "no gain"),
