@@ -407,3 +407,9 @@ def test_a_target_named_self_and_a_signature(run: Run, sample: Sample, tmp_path:
     key.write_text("another secret key")
     refused = run(*asked, "--verify", key)
     assert refused.exit_code == 1 and "was signed with another key" in refused.stderr
+
+
+def test_the_price_of_covering_rare_labels_is_noted(run: Run, place: Path, tmp_path: Path) -> None:
+    model = place / "n.tailwise"
+    out = run("predict", model, place / "new.csv", "-o", tmp_path / "p.csv", "--rare", 0.8)
+    assert TailRegressor.load(model).explain_intervals(rare=0.8) in out.stderr

@@ -78,6 +78,8 @@ def predict(
         rows.index = pd.RangeIndex(2, len(rows) + 2, name="line")  # what notes call a row
         frame = fitted.predict_frame(rows, coverage, rare=rare, **setting)
         frames = iter([beside_kept(frame, table, kept, regions)])
+    if rare is not None:
+        note(fitted.explain_intervals(coverage, rare=rare, **setting), shared.quiet)
     count = write_chunks(frames, out)
     if shared.as_json:
         counted = {"regions": regions.pop("region")} if "region" in regions else regions
