@@ -208,7 +208,7 @@ def network_prediction(
     """
     around = offset_tensor(offset)
     if table:
-        return predict(network, x.double(), TABLE_BATCH, offset=around)
+        return predict(network, x, TABLE_BATCH, offset=around, dtype=torch.float64)
     return predict(network.to(predicting_device(device)), x, BATCH, offset=around)
 
 

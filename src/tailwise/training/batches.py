@@ -356,11 +356,16 @@ def predict_batches(
 
 @torch.no_grad()
 def predict(
-    model: Predictor | Together, x: Any, batch_size: int = 4096, offset: Tensor | None = None
+    model: Predictor | Together,
+    x: Any,
+    batch_size: int = 4096,
+    offset: Tensor | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Distribution:
     """Predict all rows of an input in batches on the model's device; the result is on the CPU.
 
-    Batches of large inputs, such as pictures, have fewer rows than `batch_size`.
+    Batches of large inputs, such as pictures, have fewer rows than `batch_size`. `dtype` is that of a model
+    which is more exact than x, a tensor.
     offset: base predictions (N,), or (N, T) for several targets, for a model built with ``offset=True``.
     """
     training, device = model.training, model.device
@@ -369,7 +374,9 @@ def predict(
         raise ValueError("no rows to predict")
     numbers = max(t[0].numel() for t in tensors_of(x))
     batch_size = max(1, min(batch_size, _NUMBERS_PER_BATCH // max(numbers, 1)))
-    data = TensorData(x, torch.zeros(rows, device=device), offset=apply_if(offset, lambda t: t.to(device)))
+    cast = None if dtype is None else lambda x, y: (x.to(dtype), y)
+    at = apply_if(offset, lambda t: t.to(device))
+    data = TensorData(x, torch.zeros(rows, device=device), offset=at, transform=cast)
     try:
         return predict_batches(model, data, batch_size, device)[0]
     finally:
