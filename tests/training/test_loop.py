@@ -70,8 +70,11 @@ def test_the_best_weights_reproduce_the_best_score(monitor: str) -> None:
     assert result.monitor == monitor
     assert result.best_score == best
     assert result.best_epoch == 1 + scores.index(best)
-    assert metric(predict(model, X_VALID, batch_size=7), Y_VALID, bins) == pytest.approx(best, rel=1e-6)
-    assert len(set(scores)) > 1
+    again = metric(predict(model, X_VALID, batch_size=7), Y_VALID, bins)
+    assert again == pytest.approx(
+        best, rel=1e-4
+    )  # processors round sums over 7 rows in float32 in other ways
+    assert min(scores, key=lambda score: abs(score - again)) == best and len(set(scores)) > 1
     assert not model.training
 
 
