@@ -16,7 +16,7 @@ from tailwise.model import inputs as picture_inputs
 from tailwise.model.inputs import as_pictures, augmentation, picture_config
 from tests.picture_samples import pictures, write_pictures, zipped
 
-LABELS = np.repeat(np.arange(1.0, 9.0), [20, 16, 12, 10, 8, 6, 4, 4])
+LABELS = np.repeat(np.arange(1.0, 9.0), [46, 36, 26, 18, 14, 10, 6, 4])
 
 
 @pytest.fixture(scope="module")
