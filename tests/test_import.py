@@ -16,7 +16,7 @@ TailRegressor(epochs=1, base="hist-gradient-boosting").fit(rows, rows[:, 0]).pre
     ("rest", "slow"),
     [
         ("", {"matplotlib", "rich", "typer", "jinja2", "catboost", "sklearn.cluster", "sklearn.mixture"}),
-        (FIT, {"torch._dynamo", "sympy", "matplotlib", "rich"}),
+        (FIT, {"torch._dynamo", "sympy", "matplotlib"}),
     ],
     ids=["import", "fit"],
 )

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -127,8 +128,8 @@ class Network(nn.Module):
             and not any(cast("Loss", loss).of_latents for loss in losses)
         ):
             raise ValueError("the schedule 'pretrain' needs a loss of latents to start with, such as 'rnc'")
-        # A tensor, because a compiled loss would be specialised to an int.
-        self._rows_seen = torch.zeros((), dtype=torch.int64, device="cpu")
+        # An array, because a compiled loss would be specialised to an int.
+        self._rows_seen = np.zeros((), dtype=np.int64)
         self._retraining = False
         self._bracketed = False  # whether the loop calls `begin_epoch`, and so `end_epoch` as well
 
@@ -267,7 +268,7 @@ class Network(nn.Module):
             tail.smoother.commit()  # without rows it changes nothing
             for loss in cast("list[Loss]", list(tail.losses.values())):
                 loss.end_epoch()
-        self._rows_seen.zero_()
+        self._rows_seen.fill(0)
         self._bracketed = False
 
     def score(self, metric: Metric, prediction: Distribution, y: Tensor) -> float:
@@ -322,7 +323,7 @@ class Network(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         """Continue an epoch from a saved state."""
         rows_seen, retraining = state.tolist()
-        self._rows_seen.fill_(rows_seen)
+        self._rows_seen.fill(rows_seen)
         self._retraining, self._bracketed = bool(retraining), False
 
 
