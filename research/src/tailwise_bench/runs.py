@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from tailwise._version import __version__
 from tailwise.methods.plugins import load_plugin, loaded_plugins
+from tailwise.report.contest import own_processes
 from tailwise.report.results import Record, append_record, finished_runs, machine, read_records, read_results
 from tailwise.writing import claimed
 from tailwise_bench.contenders import Contender
@@ -170,9 +170,9 @@ def _run_all(
 
 
 def _machines(ray: str | None) -> Any:
-    """Return a context in which joblib uses the processes of a Ray cluster; all see the same folder."""
+    """Return a context in which joblib uses processes here or of a Ray cluster; all see the same folder."""
     if ray is None:
-        return nullcontext()
+        return own_processes()
     from ray import init
     from ray.util.joblib import register_ray
 

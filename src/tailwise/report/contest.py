@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import threading
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, parallel_config
 
 from tailwise._version import __version__
 from tailwise.labels.bins import LabelBins
@@ -279,26 +278,30 @@ def _lines_by_seed(contest: Contest, seeds: Sequence[int], workers: int) -> Iter
     """Yield the lines of each seed, in the order in which they end."""
     if workers == 1:  # with all threads, as `fit` has them, so that both give the same numbers
         return map(contest.records, seeds)
-    jobs = (delayed(_records)(contest, seed, loaded_plugins(), os.getpid()) for seed in seeds)
-    found: Iterable[list[Record]] = Parallel(workers, return_as="generator_unordered")(jobs)
+    jobs = (delayed(_records)(contest, seed, loaded_plugins()) for seed in seeds)
+    with own_processes():
+        found: Iterable[list[Record]] = Parallel(workers, return_as="generator_unordered")(jobs)
     return found
 
 
-def _records(contest: Contest, seed: int, plugins: Sequence[str], parent: int) -> list[Record]:
+def _records(contest: Contest, seed: int, plugins: Sequence[str]) -> list[Record]:
     """Run a seed in a process of its own, on one thread."""
-    _end_with(parent)
     torch.set_num_threads(1)
     for file in plugins:
         load_plugin(file)
     return contest.records(seed)
 
 
-@functools.cache
+def own_processes() -> Any:
+    """Return a context in which processes of joblib end with this one, which may be killed."""
+    return parallel_config(backend="loky", initializer=_end_with, initargs=(os.getpid(),))
+
+
 def _end_with(parent: int) -> None:
-    """End this process when its parent has ended: a parent that is killed cannot end its workers."""
+    """End this process, which may wait for its first job, when its parent has ended."""
 
     def wait() -> None:
-        while parent in (os.getppid(), os.getpid()):  # the same process where a test runs the jobs itself
+        while os.getppid() == parent:
             time.sleep(1)
         os._exit(1)
 
