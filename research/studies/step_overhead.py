@@ -1,8 +1,7 @@
 """Time of a training step with VIR and without, for different numbers of label bins.
 
 A step is forward, backward, clipping and optimiser. In each round all models are timed in turn, in a rotating
-order, and ratios are taken within rounds, so that a busy machine slows both sides equally. Exits with 1 if
-VIR's step takes more than 10% longer with 1000 bins than with 10.
+order, and ratios are taken within rounds, so that a busy machine slows both sides equally.
 
     python research/studies/step_overhead.py
     python research/studies/step_overhead.py --device cuda --network resnet50 --graphs --rounds 15
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 
 import torch
@@ -86,8 +84,8 @@ def ratio(above: list[float], below: list[float]) -> tuple[float, float, float]:
     return middle, low, high
 
 
-def main() -> int:
-    """Measure, print the table and return the exit status."""
+def main() -> None:
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--network", default="mlp", help="mlp, resnet18 or resnet50")
@@ -116,11 +114,8 @@ def main() -> int:
         print(f"{count:6d}{times[0]:12.3f}{times[1]:10.3f}{share:12.3f} ({low:.3f} to {high:.3f})", end="")
         print(f"{1e3 * ends['vir', count]:15.3f}")
     growth = ratio(seconds["vir", BINS[-1]], seconds["vir", BINS[0]])[0]
-    passed = growth <= MAX_GROWTH
-    print(f"VIR's step from {BINS[0]} to {BINS[-1]} bins: {growth - 1:+.1%} ", end="")
-    print(f"(limit {MAX_GROWTH - 1:+.0%}) {'PASS' if passed else 'FAIL'}")
-    return 0 if passed else 1
+    print(f"VIR's step from {BINS[0]} to {BINS[-1]} bins: {growth - 1:+.1%} (limit {MAX_GROWTH - 1:+.0%})")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
