@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -68,9 +69,9 @@ class Distribution(ABC):
         """Total standard deviation, in label units."""
         return self.variance.sqrt()
 
-    @property
+    @cached_property
     def median(self) -> Tensor:
-        """Label that is exceeded with probability 1/2."""
+        """Label that is exceeded with probability 1/2, computed once."""
         return self.quantile(0.5)
 
     @property
@@ -90,8 +91,6 @@ class Distribution(ABC):
     @abstractmethod
     def rescale(self, shift: Number, scale: Number) -> Self:
         """Distribution of ``scale * Y + shift``; scale must not be 0."""
-
-    # ---------------------------------------------------------------- what it is made of
 
     @abstractmethod
     def members(self) -> Members:
@@ -118,23 +117,26 @@ class Distribution(ABC):
         """Return another prediction under the same weights of the label."""
         return base
 
-    def _exact(self, value: Number) -> tuple[Members, Tensor]:
-        """Members that broadcast against a value, and the value: in float64 on the CPU, without gradient."""
-        exact = torch.as_tensor(value, dtype=torch.float64).detach().cpu()
-        members = self.map(lambda p: p.detach().cpu().double()).members()
-        return Members(*(against(part, exact, len(self.shape)) for part in members)), exact
+    @property
+    def exact(self) -> Self:
+        """The same in float64 on the CPU, without gradient."""
+        return self.map(exactly)
 
-    # ---------------------------------------------------------------- probabilities
+    def _beside(self, y: Tensor) -> Members:
+        """Exact members that broadcast against labels."""
+        return Members(*(against(part, y, len(self.shape)) for part in self.exact.members()))
 
     def cdf(self, y: Number) -> Tensor:
         """Probability of a label of at most y."""
-        m, exact = self._exact(y)
-        below, _ = student(m.df).sides(standardized(exact, m.location, m.scale))
+        labels = exactly(y)
+        m = self._beside(labels)
+        below, _ = student(m.df).sides(standardized(labels, m.location, m.scale))
         return weighted(m.weight, below).to(self.mean)
 
     def quantile(self, q: Number) -> Tensor:
         """Label that is exceeded with probability 1 - q; q broadcasts against the parameters."""
-        m, levels = self._exact(checked_probability(q))
+        levels = exactly(checked_probability(q))
+        m = self._beside(levels)
         levels, _ = torch.broadcast_tensors(levels, self.mean)
         return student(m.df).mixture_quantile(m.weight, m.location, m.scale, levels).to(self.mean)
 
@@ -150,9 +152,9 @@ class Distribution(ABC):
         uniform = torch.rand((n, *self.shape), generator=generator, dtype=torch.float64)
         return self.quantile(uniform.clamp(1e-12, 1 - 1e-12))
 
-    @property
+    @cached_property
     def central(self) -> tuple[Tensor, Tensor]:
-        """Ends of the central 90% interval."""
+        """Ends of the central 90% interval, computed once."""
         return self.interval(0.9)
 
     def crps(self, y: Number) -> Tensor:
@@ -161,14 +163,13 @@ class Distribution(ABC):
 
     def deviation(self, y: Number) -> Tensor:
         """E|Y - y|."""
-        m, exact = self._exact(y)
-        return weighted(m.weight, _deviation(m, exact)).to(self.mean)
+        labels = exactly(y)
+        m = self._beside(labels)
+        return weighted(m.weight, _deviation(m, labels)).to(self.mean)
 
     @abstractmethod
     def mean_difference(self) -> Tensor:
         """E|Y - Y'| for two independent labels Y and Y'."""
-
-    # ---------------------------------------------------------------- many predictions
 
     @abstractmethod
     def pooled(self, weights: Tensor | None = None) -> Distribution:
@@ -182,6 +183,9 @@ class Distribution(ABC):
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Apply a function (slice, reshape, move, cast) to every parameter tensor; each has this shape."""
         return self._joined([self], lambda one: function(one[0]))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} of shape {tuple(self.shape)}"
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -201,24 +205,19 @@ class Parametric(Distribution):
     """The parameter tensors in the order of `names`."""
 
     def __init__(self, *values: Number) -> None:
-        like = next((v for v in values if isinstance(v, Tensor)), None)
-        device = None if like is None else like.device
-        kind = like.dtype if like is not None and like.is_floating_point() else torch.float64
+        floating = [v for v in values if isinstance(v, Tensor) and v.is_floating_point()]
+        like = floating[0] if floating else torch.zeros((), dtype=torch.float64)
         tensors = [
-            value
-            if isinstance(value, Tensor) and value.is_floating_point()
-            # Through float64: torch would round a Python number to float32.
-            else torch.as_tensor(value, dtype=torch.float64, device=device).to(kind)
-            for value in values
+            v
+            if isinstance(v, Tensor) and v.is_floating_point()
+            else torch.as_tensor(v, dtype=like.dtype, device=like.device)
+            for v in values
         ]
         # One plain attribute: torch's compiler cannot follow a property and a value of the same name.
         self.__dict__["parameters"] = tuple(torch.broadcast_tensors(*tensors))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a distribution cannot be changed: make another by `map` or `rescale`")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(self.names)}; shape {tuple(self.shape)})"
 
     @property
     @abstractmethod
@@ -506,7 +505,7 @@ class Mixture(Distribution):
         return -torch.logsumexp(shares - components.nll(y), dim=0)
 
     def mean_difference(self) -> Tensor:
-        m, zero = self._exact(0.0)
+        m, zero = self.exact.members(), exactly(0.0)
         if not m.df.isinf().all():
             return staircase_difference(self.components, self.weights)
         total = torch.zeros_like(m.location[0])
@@ -534,6 +533,13 @@ class Mixture(Distribution):
 
         components = type(parts[0].components)._joined([p.components for p in parts], each)
         return cls(components, each([p.weights for p in parts]), check=False)
+
+
+def exactly(value: Number) -> Tensor:
+    """Return a number in float64 on the CPU, without gradient."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", torch.float64)
+    return torch.tensor(value, dtype=torch.float64, device="cpu")
 
 
 def _merged(parameter: Tensor) -> Tensor:
@@ -607,17 +613,12 @@ def row_parts(rows: int, numbers: int) -> Iterator[slice]:
 
 def stack(distributions: Sequence[Distribution]) -> Distribution:
     """Stack distributions of one type and shape along a new first dimension."""
-    _check_alike(distributions)
-    if any(d.shape != distributions[0].shape for d in distributions):  # an exporter's sizes cannot be hashed
-        shapes = sorted({tuple(d.shape) for d in distributions})
-        raise ValueError(f"distributions of one shape are needed, got shapes {shapes}")
-    return type(distributions[0])._joined(distributions, torch.stack)
+    return _joined(distributions, torch.stack)
 
 
 def concatenate(distributions: Sequence[Distribution]) -> Distribution:
     """Join distributions of one type along their first dimension."""
-    _check_alike(distributions)
-    return type(distributions[0])._joined(distributions, torch.cat)
+    return _joined(distributions, torch.cat)
 
 
 def pooled(distributions: Sequence[Distribution], weights: Tensor | None = None) -> Distribution:
@@ -635,13 +636,12 @@ def pooled(distributions: Sequence[Distribution], weights: Tensor | None = None)
     return distributions[0] if len(distributions) == 1 else stack(distributions).pooled(weights)
 
 
-def _check_alike(distributions: Sequence[Distribution]) -> None:
-    if not distributions:
-        raise ValueError("no distributions given")
+def _joined(distributions: Sequence[Distribution], function: Callable[..., Tensor]) -> Distribution:
     kinds = {(type(d).__name__, type(d.parametric).__name__) for d in distributions}
-    if len(kinds) > 1:
+    if len(kinds) != 1:
         names = sorted({" of ".join(dict.fromkeys(kind)) for kind in kinds})
-        raise TypeError(f"distributions of one type are needed, got {', '.join(names)}")
+        raise TypeError(f"distributions of one type are needed, got {', '.join(names) or 'none'}")
+    return type(distributions[0])._joined(distributions, function)
 
 
 def checked_coverage(coverage: float) -> float:

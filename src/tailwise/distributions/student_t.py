@@ -1,7 +1,7 @@
 """The standard Student-t, whose case of infinitely many degrees of freedom is the Normal.
 
-Everything about predictions of any kind is made of three functions of it: probabilities, partial means and
-quantiles of mixtures. `StudentT` has them from SciPy. While an exporter traces, it brings its own `Student`.
+Predictions of any kind need probabilities, partial means and quantiles of mixtures of it, and roots of
+functions of these. `StudentT` has them from SciPy. While an exporter traces, it brings its own `Student`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from torch import Tensor
 
 Array = NDArray[np.float64]
 _QUANTILE_STEPS = 80
+_ROOT_STEPS = 24
+_EXACT_ROOT = 1e-14  # this share of the function's range counts as 0
 _NORMAL = 1e18  # as many degrees of freedom are a Normal to the last digit
 
 
@@ -66,6 +68,9 @@ class Student(Protocol):
     def mixture_quantile(self, weight: Tensor, location: Tensor, scale: Tensor, level: Tensor) -> Tensor:
         """Return quantiles of mixtures of K ``location + scale * T``. (K, ...) each, level: (...) -> (...)"""
 
+    def root(self, function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
+        """Return the root of an increasing function between two ends, else one of the ends, by element."""
+
 
 IN_PLACE_OF_SCIPY: ContextVar[Callable[[Tensor], Student]] = ContextVar("student")
 """What an exporter uses in place of `StudentT` while it traces."""
@@ -108,6 +113,30 @@ class StudentT:
         ]
         found = _mixture_quantile(*parts, level=_as_numpy(level).reshape(-1))
         return torch.from_numpy(found.reshape(level.shape)).to(level)
+
+    def root(self, function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
+        # The Illinois rule, with a bisection in every fourth step.
+        f_low, f_high = function(low), function(high)
+        least = _EXACT_ROOT * (f_high - f_low)
+        kept = torch.zeros_like(low)  # which end stayed in the last step: -1 low, 1 high
+        at, done = low, least == 0
+        for step in range(_ROOT_STEPS):
+            if done.all():
+                break
+            gap = f_high - f_low
+            secant = (low * f_high - high * f_low) / torch.where(gap == 0, torch.ones_like(gap), gap)
+            middle = (low + high) / 2
+            usable = (secant >= low) & (secant <= high) & (gap != 0) & (step % 4 != 1)
+            at = torch.where(done, at, torch.where(usable, secant, middle))
+            value = function(at)
+            done = done | (value.abs() <= least)
+            under = value < 0
+            # The end that stays twice counts half, so that it moves too.
+            f_high = torch.where(under, torch.where(kept > 0, f_high / 2, f_high), value)
+            f_low = torch.where(under, value, torch.where(kept < 0, f_low / 2, f_low))
+            kept = torch.where(under, torch.ones_like(kept), -torch.ones_like(kept))
+            low, high = torch.where(under, at, low), torch.where(under, high, at)
+        return at
 
 
 def _as_numpy(value: Tensor) -> Array:

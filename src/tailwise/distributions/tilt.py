@@ -22,6 +22,7 @@ from tailwise.distributions.members import (
     Number,
     Parametric,
     checked_probability,
+    exactly,
     row_parts,
     staircase_difference,
     weighted,
@@ -58,7 +59,6 @@ class Tilt:
         return self.log_weights.size == 1
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same cells and weights."""
         return isinstance(other, Tilt) and all(
             map(np.array_equal, (self.cuts, self.log_weights), (other.cuts, other.log_weights))
         )
@@ -92,15 +92,12 @@ class Tilt:
 class Changed(Distribution):
     """A prediction that is changed as a whole: under weights of the label, or on another scale of it.
 
-    It is evaluated in float64, without gradient. Aleatoric and epistemic variance keep the proportion that
-    they have in `base`, which like `members` and `parametric` is that of the prediction inside.
+    It is evaluated in float64, without gradient. What it is made of is that of `base`, the prediction inside,
+    and aleatoric and epistemic variance keep the proportion that they have there.
     """
 
     def __init__(self, inner: Distribution, change: Any) -> None:
         self.inner, self.change = inner, change
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.inner!r}, {type(self.change).__name__})"
 
     @property
     def shape(self) -> torch.Size:
@@ -110,32 +107,29 @@ class Changed(Distribution):
     def base(self) -> Distribution:
         return self.inner.base
 
-    def around(self, inner: Distribution) -> Self:
-        """Return another prediction under the same change."""
+    def onto(self, base: Distribution) -> Distribution:
+        inner = self.inner.onto(base)
         return self if inner is self.inner else type(self)(inner, self.change)
 
-    def onto(self, base: Distribution) -> Distribution:
-        return self.around(self.inner.onto(base))
-
     def members(self) -> Members:
-        return self.inner.members()
+        return self.base.members()
 
     @property
     def parametric(self) -> Parametric:
-        return self.inner.parametric
+        return self.base.parametric
 
     def rebuilt(self, parametric: Parametric, weight_factor: Number = 1.0) -> Distribution:
-        return self.around(self.inner.rebuilt(parametric, weight_factor))
+        return self.onto(self.base.rebuilt(parametric, weight_factor))
 
     def pooled(self, weights: Tensor | None = None) -> Distribution:
-        return self.around(self.inner.pooled(weights))
+        return self.onto(self.base.pooled(weights))
 
     @classmethod
     def _joined(cls, parts: Sequence[Self], function: Callable[..., Tensor]) -> Self:
-        first = parts[0]
-        if not all(part.change is first.change or part.change == first.change for part in parts):
+        inner, change = parts[0].inner, parts[0].change
+        if any(part.change != change for part in parts):
             raise ValueError("only distributions under the same tilt and transform can be joined")
-        return cls(type(first.inner)._joined([p.inner for p in parts], function), first.change)
+        return cls(type(inner)._joined([part.inner for part in parts], function), change)
 
     @property
     def aleatoric(self) -> Tensor:
@@ -149,16 +143,6 @@ class Changed(Distribution):
     def _epistemic_share(self) -> Tensor:
         share = self.base.epistemic.detach() / self.base.variance.detach()
         return torch.where(share.isnan(), 0.5, share)
-
-    @cached_property
-    def median(self) -> Tensor:
-        """Label that is exceeded with probability 1/2, computed once."""
-        return self.quantile(0.5)
-
-    @cached_property
-    def central(self) -> tuple[Tensor, Tensor]:
-        """Ends of the central 90% interval, computed once."""
-        return self.interval(0.9)
 
 
 class Tilted(Changed):
@@ -180,8 +164,6 @@ class Tilted(Changed):
         """Distribution of ``scale * Y + shift``, with one shift and scale for all predictions."""
         moved = self.change.rescale(float(shift), float(scale))
         return type(self)(self.inner.rescale(shift, scale), moved)
-
-    # ---------------------------------------------------------------- moments and probabilities
 
     @property
     def mean(self) -> Tensor:
@@ -213,15 +195,13 @@ class Tilted(Changed):
 
     def mean_difference(self) -> Tensor:
         weights = self._moments.weights
-        members = self.parametric.map(lambda p: p.detach().to("cpu", torch.float64).reshape(weights.shape))
+        members = self.parametric.exact.map(lambda p: p.reshape(weights.shape))
         return self._shaped(staircase_difference(Tilted(members, self.change), weights))
-
-    # ---------------------------------------------------------------- some rows at a time
 
     @cached_property
     def _flat(self) -> Members:
         """The members before the tilt, in float64 on the CPU. (K, N) each"""
-        return self.base.map(lambda p: p.detach().to("cpu", torch.float64).reshape(-1)).members()
+        return self.base.exact.map(lambda p: p.reshape(-1)).members()
 
     @cached_property
     def _whole(self) -> _Cells:
@@ -241,7 +221,7 @@ class Tilted(Changed):
 
     def _by_rows(self, function: Callable[[_Cells, Tensor], Tensor], value: Number) -> Tensor:
         """Evaluate a function of `_Cells` for all rows and for values that broadcast against them."""
-        exact = torch.as_tensor(value, dtype=torch.float64).detach().cpu()
+        exact = exactly(value)
         full = torch.broadcast_tensors(exact, exact.new_empty(self.shape))[0].shape
         shape = full[len(full) - len(self.shape) :]
         wide = self if shape == self.shape else self.map(lambda p: p.expand(shape))
@@ -321,7 +301,6 @@ class _Cells:
         return torch.where(self.student.df > 1, self.steps.sum(1, keepdim=True), math.nan)
 
     def _index(self, y: Tensor) -> Tensor:
-        """Cell of each label."""
         return torch.bucketize(y.contiguous(), self.cuts, right=True)
 
     def log_ratio(self, y: Tensor) -> Tensor:

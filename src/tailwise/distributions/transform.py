@@ -8,7 +8,6 @@ distribution behind the same contract as all others.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
@@ -20,7 +19,7 @@ from scipy import stats
 from sklearn.base import clone
 from torch import Tensor
 
-from tailwise.distributions.members import Distribution, Number, checked_probability, row_parts
+from tailwise.distributions.members import Distribution, Number, checked_probability, exactly, row_parts
 from tailwise.distributions.tilt import Changed, Tilt
 from tailwise.distributions.truncation import Bounds
 from tailwise.options import Items, NotNegative, Positive
@@ -34,33 +33,39 @@ KNOTS = 501
 _NODES = 48
 
 
-class Transform(ABC):
-    """An increasing function from labels to latent labels.
+class Transform:
+    """An increasing function from labels to latent labels: here, labels as they are.
 
     Predicted labels are limited to ``label(low)`` and ``label(high)``, somewhat beyond the training labels:
     far beyond them an exponential has no limit.
     """
 
-    low: float
-    high: float
-    """Smallest and largest latent label that is predicted."""
+    name: ClassVar[str]
+    """What users call it."""
     least: ClassVar[float] = -math.inf
     """Smallest label that it takes."""
     is_identity: ClassVar[bool] = False
-    name: ClassVar[str]
-    """What users call it."""
+    low: float
+    high: float
+    """Smallest and largest latent label that is predicted."""
 
-    @abstractmethod
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise ValueError(f"a transform needs a range of latent labels, got {self.low:g} to {self.high:g}")
+        if math.isfinite(self.low) and not np.isfinite(self.labels(np.array([self.low, self.high]))).all():
+            raise ValueError("the range of a transform has no labels")
+
     def latent(self, y: Tensor) -> Tensor:
         """Return latent labels, -inf where a label is impossible."""
+        return y
 
-    @abstractmethod
     def label(self, z: Tensor) -> Tensor:
         """Return labels of latent labels, which are limited to `low` and `high`."""
+        return z
 
-    @abstractmethod
     def log_slope(self, y: Tensor) -> Tensor:
         """Return the log of the derivative of `latent`."""
+        return torch.zeros_like(y)
 
     def latents(self, y: Array) -> Array:
         """Return `latent` of an array."""
@@ -76,7 +81,7 @@ class Transform(ABC):
 
     def apply(self, distribution: Distribution) -> Distribution:
         """Return a prediction of latent labels as one of labels."""
-        return Transformed(distribution, self)
+        return distribution if self.is_identity else Transformed(distribution, self)
 
     def tilt(self, tilt: Tilt) -> Tilt:
         """Return weights of labels as weights of latent labels."""
@@ -100,22 +105,9 @@ class Identity(Transform):
     """Labels as they are."""
 
     name: ClassVar[str] = "none"
-
     is_identity: ClassVar[bool] = True
     low = -math.inf
     high = math.inf
-
-    def latent(self, y: Tensor) -> Tensor:
-        return y
-
-    def label(self, z: Tensor) -> Tensor:
-        return z
-
-    def log_slope(self, y: Tensor) -> Tensor:
-        return torch.zeros_like(y)
-
-    def apply(self, distribution: Distribution) -> Distribution:
-        return distribution
 
 
 @dataclass(frozen=True)
@@ -132,9 +124,6 @@ class Log(Transform):
     low: float
     high: float
     offset: NotNegative = 0.0
-
-    def __post_init__(self) -> None:
-        _check_range(self)
 
     @classmethod
     def of(cls, labels: Array) -> Log:
@@ -157,10 +146,10 @@ class Log(Transform):
         return cls(max(low, math.log(offset)) if offset else low, high, offset)
 
     def latent(self, y: Tensor) -> Tensor:
-        return (y + _number(self.offset)).clamp_min(0).log()
+        return (y + exactly(self.offset)).clamp_min(0).log()
 
     def label(self, z: Tensor) -> Tensor:
-        return z.clamp(self.low, self.high).exp() - _number(self.offset)
+        return z.clamp(self.low, self.high).exp() - exactly(self.offset)
 
     def log_slope(self, y: Tensor) -> Tensor:
         return -self.latent(y)
@@ -177,9 +166,6 @@ class YeoJohnson(Transform):
     power: float
     location: float
     scale: Positive
-
-    def __post_init__(self) -> None:
-        _check_range(self)
 
     @classmethod
     def of(cls, labels: Array) -> YeoJohnson:
@@ -198,11 +184,11 @@ class YeoJohnson(Transform):
     def _sides(self, value: Tensor) -> tuple[Tensor, Tensor]:
         """The exponent, and the sign of a value."""
         above = value >= 0
-        power = torch.where(above, _number(self.power), _number(2 - self.power))
+        power = torch.where(above, exactly(self.power), exactly(2 - self.power))
         return power, torch.where(above, 1.0, -1.0).to(value)
 
     def _standardized(self, y: Tensor) -> Tensor:
-        return (y - _number(self.location)) / _number(self.scale)
+        return (y - exactly(self.location)) / exactly(self.scale)
 
     def latent(self, y: Tensor) -> Tensor:
         x = self._standardized(y)
@@ -216,7 +202,7 @@ class YeoJohnson(Transform):
         power, sign = self._sides(z)
         flat = power.abs() < 1e-9
         log = torch.where(flat, z.abs(), (power * z.abs()).log1p() / torch.where(flat, 1.0, power))
-        return sign * log.expm1() * _number(self.scale) + _number(self.location)
+        return sign * log.expm1() * exactly(self.scale) + exactly(self.location)
 
     def log_slope(self, y: Tensor) -> Tensor:
         x = self._standardized(y)
@@ -297,17 +283,17 @@ class Rescaled(Transform):
     """Shift and positive scale."""
 
     def latent(self, y: Tensor) -> Tensor:
-        shift, scale = map(_number, self.label_units)
+        shift, scale = map(exactly, self.label_units)
         inner = self.inner.latent((y - shift) / scale)
-        return inner * _number(self.latent_units[1]) + _number(self.latent_units[0])
+        return inner * exactly(self.latent_units[1]) + exactly(self.latent_units[0])
 
     def label(self, z: Tensor) -> Tensor:
-        shift, scale = map(_number, self.latent_units)
+        shift, scale = map(exactly, self.latent_units)
         inner = self.inner.label((z - shift) / scale)
-        return inner * _number(self.label_units[1]) + _number(self.label_units[0])
+        return inner * exactly(self.label_units[1]) + exactly(self.label_units[0])
 
     def log_slope(self, y: Tensor) -> Tensor:
-        shift, scale = map(_number, self.label_units)
+        shift, scale = map(exactly, self.label_units)
         factor = math.log(self.latent_units[1]) - math.log(self.label_units[1])
         return self.inner.log_slope((y - shift) / scale) + factor
 
@@ -332,8 +318,6 @@ class Transformed(Changed):
         """Distribution of ``scale * Y + shift``, with one shift and positive scale for all predictions."""
         units = float(shift), float(scale)
         return type(self)(self.inner, self.change.rescale((0.0, 1.0), units))
-
-    # ---------------------------------------------------------------- moments and probabilities
 
     @cached_property
     def _levels(self) -> tuple[Tensor, Tensor]:
@@ -366,14 +350,14 @@ class Transformed(Changed):
         return self.median
 
     def nll(self, y: Number) -> Tensor:
-        labels = self._exactly(y)
+        labels = exactly(y)
         latent = self.change.latent(labels)
         possible = latent.isfinite()
         nll = self.inner.nll(torch.where(possible, latent, 0.0)) - self.change.log_slope(labels)
         return torch.where(possible, nll, math.inf)
 
     def cdf(self, y: Number) -> Tensor:
-        latent = self.change.latent(self._exactly(y))
+        latent = self.change.latent(exactly(y))
         below = self.inner.cdf(latent)
         return torch.where(latent < self.change.low, 0.0, torch.where(latent >= self.change.high, 1.0, below))
 
@@ -384,7 +368,7 @@ class Transformed(Changed):
         return self.change.label(self.inner.sample(n, generator))
 
     def deviation(self, y: Number) -> Tensor:
-        labels, (_, shares) = self._exactly(y), self._levels
+        labels, (_, shares) = exactly(y), self._levels
         leading = (1,) * (labels.dim() - len(self.shape))
         quantiles = self._quantiles.reshape(_NODES, *leading, *self.shape)
         return (shares.reshape(-1, *(1 for _ in quantiles.shape[1:])) * (quantiles - labels).abs()).sum(0)
@@ -393,29 +377,11 @@ class Transformed(Changed):
         below = self._levels[1].cumsum(0)[:-1]
         return 2 * (below * (1 - below) * self._quantiles.diff(dim=0)).sum(0)
 
-    @staticmethod
-    def _exactly(y: Number) -> Tensor:
-        return torch.as_tensor(y, dtype=torch.float64).detach().cpu()
-
-
-def _check_range(transform: Transform) -> None:
-    """Raise an error unless predictions have a range, and labels for both of its ends."""
-    low, high = transform.low, transform.high
-    if not low < high:
-        raise ValueError(f"a transform needs a range of latent labels, got {low:g} to {high:g}")
-    if math.isfinite(low) and not np.isfinite(transform.labels(np.array([low, high]))).all():
-        raise ValueError("the range of a transform has no labels")
-
 
 def _reach(latents: Array) -> tuple[float, float]:
     """Return the range of latent training labels, wider by a standard deviation on each side."""
     margin = float(latents.std())
     return float(latents.min()) - margin, float(latents.max()) + margin
-
-
-def _number(value: float) -> Tensor:
-    """Return a number as a tensor: an exporter rounds plain numbers to float32."""
-    return torch.tensor(value, dtype=torch.float64, device="cpu")
 
 
 def _segment(x: Tensor, knots: Array) -> Tensor:

@@ -1,7 +1,7 @@
 """The Student-t from operations that ONNX has.
 
 ONNX has no Student-t. While the code that predicts is traced, `StudentTails` takes the place of SciPy by
-polynomials that are fitted to SciPy's values when it is made, and `grid_root` solves equations.
+polynomials that are fitted to SciPy's values when it is made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from scipy import special
 from torch import Tensor, nn
 
 from tailwise.distributions.student_t import IN_PLACE_OF_SCIPY, log_gamma_ratio, standardized
-from tailwise.distributions.truncation import IN_PLACE_OF_ILLINOIS
 
 Floats = NDArray[np.float64]
 
@@ -36,12 +35,11 @@ _FARTHEST = 1e12  # standardised labels of points without scale
 @contextmanager
 def traceable(tails: StudentTails) -> Iterator[None]:
     """Let predictions be computed by operations that ONNX has, in this thread."""
-    tokens = IN_PLACE_OF_SCIPY.set(tails), IN_PLACE_OF_ILLINOIS.set(grid_root)
+    token = IN_PLACE_OF_SCIPY.set(tails)
     try:
         yield
     finally:
-        IN_PLACE_OF_SCIPY.reset(tokens[0])
-        IN_PLACE_OF_ILLINOIS.reset(tokens[1])
+        IN_PLACE_OF_SCIPY.reset(token)
 
 
 class StudentTails(nn.Module):
@@ -117,6 +115,19 @@ class Tails(NamedTuple):
             high = low + width
         return side * (low + high) / 2
 
+    def root(self, function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
+        """Return roots of an increasing function by grids whose points are evaluated at once."""
+        # A cumulative sum, because the exporter would store a constant for each use of `arange`.
+        inner = torch.ones_like(low).expand(_GRID - 1, *low.shape).cumsum(0)
+        for _ in range(_GRID_ROUNDS):
+            width = (high - low) / _GRID
+            low = low + width * (function(low + width * inner) < 0).to(width).sum(0)
+            high = low + width
+        below, above = function(torch.stack([low, high])).unbind(0)
+        gap = above - below
+        part = -below / torch.where(gap > 0, gap, torch.ones_like(gap))
+        return low + (high - low) * part.clamp(0, 1)
+
     def inverse(self, level: Tensor) -> Tensor:
         """Return z with the probability `level` above it, for levels up to 1/2."""
         log_level, df, unit = level.clamp(_LEAST_LEVEL, 0.5).log(), self.df, self.df.sqrt()
@@ -161,20 +172,3 @@ def _tail_polynomial() -> Floats:
     fitted = np.linalg.solve(chebyshev.chebvander(in_df, len(in_df) - 1), fitted.T).T
     powers = np.apply_along_axis(chebyshev.cheb2poly, 0, fitted)
     return np.ascontiguousarray(np.apply_along_axis(chebyshev.cheb2poly, 1, powers)[::-1].T)
-
-
-def grid_root(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
-    """Root of an increasing function, as a `tailwise.distributions.truncation.Root` of few operations.
-
-    Each round evaluates all points of a grid at once; the last step is linear.
-    """
-    # A cumulative sum, because the exporter would store a constant for each use of `arange`.
-    inner = torch.ones_like(low).expand(_GRID - 1, *low.shape).cumsum(0)
-    for _ in range(_GRID_ROUNDS):
-        width = (high - low) / _GRID
-        low = low + width * (function(low + width * inner) < 0).to(width).sum(0)
-        high = low + width
-    below, above = function(torch.stack([low, high])).unbind(0)
-    gap = above - below
-    part = -below / torch.where(gap > 0, gap, torch.ones_like(gap))
-    return low + (high - low) * part.clamp(0, 1)
