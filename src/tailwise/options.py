@@ -59,12 +59,16 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 def checked_options(
-    what: str, path: str, maker: Callable[..., Any], options: Mapping[str, Any]
+    what: str,
+    path: str,
+    maker: Callable[..., Any],
+    options: Mapping[str, Any],
+    also: Mapping[str, tuple[Any, Any]] = {},
 ) -> dict[str, Any]:
     """Return all options of a class: those given, checked, and the defaults of the others.
 
     An unknown option is an error that names the nearest one. `what` names the class in errors, and
-    ``path.option`` an option.
+    ``path.option`` an option. `also` has the annotations and defaults of more options.
 
     >>> def power(x: float, *, exponent: NotNegative = 2.0) -> float: ...
     >>> checked_options("map 'power'", "map", power, {"exponent": 3})
@@ -74,17 +78,18 @@ def checked_options(
     ValueError: map.exponent must be a number of at least 0, got -1
     """
     parameters = inspect.signature(maker, eval_str=True).parameters.values()
-    known = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
+    known = {p.name: (p.annotation, p.default) for p in parameters if p.kind is p.KEYWORD_ONLY}
+    known = {**also, **known}
     for name in options:
         if name not in known:
             hint = nearest(name, known) if known else "; it takes none"
             raise ValueError(f"{what} has no option {name!r}{hint}")
     found = {}
-    for name, parameter in known.items():
-        value = options.get(name, parameter.default)
-        if value is parameter.empty:
+    for name, (annotation, default) in known.items():
+        value = options.get(name, default)
+        if value is inspect.Parameter.empty:
             raise ValueError(f"{what} needs the option {name!r}")
-        found[name] = checked_value(f"{path}.{name}", value, parameter.annotation)
+        found[name] = checked_value(f"{path}.{name}", value, annotation)
     return found
 
 

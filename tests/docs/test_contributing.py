@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 OWN = (ROOT / "docs" / "own-models.md").read_text(encoding="utf-8")
 EXAMPLES = {
-    re.findall(r"\nregister\(\n    \"(.*?)\"", text)[0]: text
+    re.findall(r"\nregister\(\s*\"(.*?)\"", text)[0]: text
     for text in re.findall(r"^```python\n(.*?)^```", TEXT + OWN, flags=re.MULTILINE | re.DOTALL)
     if "\nregister(" in text
 }

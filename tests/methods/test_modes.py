@@ -50,7 +50,7 @@ def test_one_mode_is_vir() -> None:
     z, w, y = torch.randn(6, 4), torch.rand(6), torch.randn(6)
     several, single = one(z, w), vir(z, w)
     torch.testing.assert_close(several.nll(y), single.nll(y))
-    evidence = Evidence(4, skewed_bins(), weight=1.0)
+    evidence = Evidence(4, skewed_bins())
     torch.testing.assert_close(evidence(batch(several, y)), evidence(batch(single, y)))
 
 

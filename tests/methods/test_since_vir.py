@@ -135,9 +135,12 @@ def srl_rows(loss: SurrogateLoss, z: Tensor, index: list[int]) -> Tensor:
     return ours
 
 
+@pytest.mark.parametrize(
+    "labels", [[0, 1, 2, 3, 5, 9], [-1.3, 0.1, 1.2, 1.7, 4.4, 8.9]], ids=["whole", "float"]
+)
 @pytest.mark.parametrize("index", [[0, 2, 2, 5], [3], [4, 4, 4]], ids=["ties", "one row", "equal labels"])
-def test_srl_equals_a_loop(index: list[int]) -> None:
-    bins = LabelBins.from_labels(np.repeat([0.0, 1, 2, 3, 5, 9], [9, 9, 5, 2, 1, 1]), count=10)
+def test_srl_equals_a_loop(index: list[int], labels: list[float]) -> None:
+    bins = LabelBins.from_labels(np.repeat(labels, [9, 9, 5, 2, 1, 1]), count=20)
     filled = [int(b) for b in np.flatnonzero(bins.counts)]
     loss = make_part("losses", "srl", 3, bins, uniformity=0.5).double().train()
     first, places = latents(12), [0, 1, 2, 3, 4, 5] * 2
@@ -201,13 +204,9 @@ def test_uvote_believes_the_most_certain_and_weights_by_powers_of_density(expert
             expected[i] -= w[index[i]] * stats.norm.logpdf(float(y[i]), mean, variance**0.5) / experts
     ours = loss(batch(prediction, y, index=index))
     np.testing.assert_allclose(ours.detach().numpy(), expected, rtol=1e-5)
-    for rows in (index, index[:1], index[[2, 3]]):  # ties, one row, equal labels
-        check_gradient(
-            lambda at, rows=rows: loss_of("experts", bins).double()(
-                batch(head(at), y[: len(rows)], index=rows)
-            ),
-            z[: len(rows)],
-        )
+    ties = torch.tensor([0, 1, 1, 4, 4])
+    for rows in (torch.arange(5), ties, ties[:1], ties[1:3]):  # float labels, ties, one row, equal labels
+        check_gradient(lambda at, rows=rows: loss(batch(head(at), y[rows], index=index[rows])), z[rows])
     for i in range(5):
         voted = min(said, key=lambda p: p.variance[i].item())
         assert prediction.mean[i] == voted.mean[i] and prediction.variance[i] == voted.variance[i]
@@ -222,12 +221,18 @@ def test_uvote_of_pseudo_counts_counts_rare_rows_more_in_later_experts() -> None
     assert isinstance(prediction, Mixture)
     for m, expert in enumerate(head.experts):
         torch.testing.assert_close(prediction.components[m].mean, expert(z, w ** (m / 2)).mean)
-    nll = loss_of("experts", bins)
-    both = loss_of("experts", bins, evidence=0.3)
-    rows = batch(prediction, torch.zeros(4).double())
-    first = batch(prediction.components[0], torch.zeros(4).double())
-    assert (both(rows) > nll(rows)).all()
-    assert loss_of("evidence", bins)(first).shape == (4,)
+    nll, both = loss_of("experts", bins).double(), loss_of("experts", bins, evidence=0.3).double()
+    y = torch.tensor([0.5, 0.5, -1.0, 2.5]).double()  # in bin 0, so that experts have one weight each
+    rarity = label_weights(bins, bandwidth=2.0, radius=5, power=1.0)
+    cost = 0.0
+    for m, belief in enumerate(prediction.components):
+        of_bin = rarity ** (m / 2)
+        weight = of_bin[0] / (of_bin @ bins.counts / bins.counts.sum())
+        cost = cost + weight * 0.3 * (belief.nu + 2 * belief.alpha) * (y - belief.gamma).abs() / 3
+    rows = batch(prediction, y)
+    torch.testing.assert_close(both(rows) - nll(rows), cost, rtol=1e-5, atol=0)
+    for rows in (slice(0, 4), slice(0, 1), slice(0, 2)):  # float labels, one row, equal labels
+        check_gradient(lambda at, rows=rows: both(batch(head(at, w[rows]), y[rows])), z[rows])
 
 
 # -- BSAM ------------------------------------------------------------------------------------------

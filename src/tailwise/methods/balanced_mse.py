@@ -18,7 +18,7 @@ from tailwise.labels.bins import LabelBins
 from tailwise.methods.registry import register
 from tailwise.networks.losses import LOSSES, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
-from tailwise.options import NotNegative, Positive, Size
+from tailwise.options import Positive, Size
 
 MOST_FITTED = 100_000
 """Number of labels that the mixture of labels is fitted to; more, such as pixels, are scaled to it."""
@@ -35,11 +35,10 @@ class BalancedMSE(Loss):
         dim: int,
         bins: LabelBins,
         *,
-        weight: NotNegative = 1.0,
         components: Size | None = None,
         noise: Positive = 1.0,
     ) -> None:
-        super().__init__(dim, bins, weight=weight)
+        super().__init__(dim, bins)
         self.log_noise = nn.Parameter(torch.tensor(math.log(noise)))
         share, center, spread = _label_mixture(bins, components)
         self.log_share = nn.Buffer(torch.as_tensor(np.log(share), dtype=torch.float32))
@@ -63,10 +62,8 @@ class BatchMSE(Loss):
 
     compares_rows = True
 
-    def __init__(
-        self, dim: int, bins: LabelBins, *, weight: NotNegative = 1.0, noise: Positive = 1.0
-    ) -> None:
-        super().__init__(dim, bins, weight=weight)
+    def __init__(self, dim: int, bins: LabelBins, *, noise: Positive = 1.0) -> None:
+        super().__init__(dim, bins)
         self.log_noise = nn.Parameter(torch.tensor(math.log(noise)))
 
     def forward(self, batch: LatentBatch) -> Tensor:

@@ -1,8 +1,8 @@
 """Balanced likelihood: a predictive density under balanced labels, learned from imbalanced ones.
 
-The model's density p(y|x) is that of balanced labels. Under a label density rho^t the training labels then
-follow p(y|x) rho(y)^t / Z(x), which is the likelihood to maximise (VIR:balanced). Balanced MSE (Ren et al.,
-CVPR 2022) is the case of a Gaussian with one constant variance.
+The density p(y|x) is that of balanced labels. Under a smoothed label density rho^t the training labels
+then follow p(y|x) rho(y)^t / Z(x), which is the likelihood to maximise (VIR:balanced). Balanced MSE (Ren et
+al., Balanced MSE for Imbalanced Visual Regression, CVPR 2022) is the case of a Gaussian with one variance.
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ class BalancedNLL(Loss):
         dim: int,
         bins: LabelBins,
         *,
-        weight: NotNegative = 1.0,
         t: NotNegative = 1.0,
         floor: NotNegative = FLOOR,
     ) -> None:
-        super().__init__(dim, bins, weight=weight)
+        super().__init__(dim, bins)
         self.t = t
         rho = LabelDensity.from_bins(bins.standardized(), floor=floor)
         numbers = (rho.edges, np.log(rho.density), _STEPS)
@@ -85,9 +84,5 @@ register(
         losses=(Part("balanced-nll", t=1.0, floor=0.01), Part("evidence", weight=0.0013)),
     ),
     uncertainty="aleatoric and epistemic",
-    about=(
-        "-log p(y|x) - t log rho(y) + log Z(x), with rho the smoothed density of training labels and Z the "
-        "integral of p rho^t: a normal-inverse-gamma prediction under balanced labels (VIR:balanced; after "
-        "Ren et al., Balanced MSE for Imbalanced Visual Regression, CVPR 2022)."
-    ),
+    about=__doc__,
 )

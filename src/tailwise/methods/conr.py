@@ -1,4 +1,9 @@
-"""ConR: rows that are predicted alike although their labels differ shall not have the same features."""
+"""ConR: rows that are predicted alike although their labels differ shall not have the same features.
+
+A row is contrasted with those of other labels that are predicted alike, pushed harder the rarer its label and
+the farther theirs, CONR:loss, beside absolute error (Keramati et al., ConR: Contrastive Regularizer for Deep
+Imbalanced Regression, ICLR 2024).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from tailwise.labels.kernels import label_weights
 from tailwise.methods.registry import register
 from tailwise.networks.losses import LOSSES, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
-from tailwise.options import NotNegative, Positive
+from tailwise.options import Positive
 
 
 def conr(z: Tensor, y: Tensor, predicted: Tensor, push: Tensor, omega: float, temperature: float) -> Tensor:
@@ -42,24 +47,17 @@ class ConR(Loss):
     """`conr` of a batch, of some rows if there are very many; `omega` is in label spreads.
 
     The authors have omega = 1 year and weight 4 on AgeDB, whose ages spread by 16 years: with standardised
-    labels these are 0.06 and 0.25. `power` is that of VIR:weight for the pushing weight.
+    labels these are 0.06 and 0.25. Rows are pushed by VIR:weight.
     """
 
-    weighted, compares_rows = False, True
+    weighted, compares_rows, weight = False, True, 0.25
 
     def __init__(
-        self,
-        dim: int,
-        bins: LabelBins,
-        *,
-        weight: NotNegative = 0.25,
-        omega: Positive = 0.06,
-        temperature: Positive = 0.2,
-        power: NotNegative = 0.5,
+        self, dim: int, bins: LabelBins, *, omega: Positive = 0.06, temperature: Positive = 0.2
     ) -> None:
-        super().__init__(dim, bins, weight=weight)
+        super().__init__(dim, bins)
         self.omega, self.temperature = omega, temperature
-        push = torch.as_tensor(label_weights(bins, power=power), dtype=torch.float32)
+        push = torch.as_tensor(label_weights(bins), dtype=torch.float32)
         self.push = nn.Buffer(push, persistent=False)
 
     def forward(self, batch: LatentBatch) -> Tensor:
@@ -76,9 +74,5 @@ register(
     title="ConR",
     parts=Method(losses=(Part("absolute"), Part("conr"))),
     group="since-vir",
-    about=(
-        "ConR contrasts a row with those of other labels that are predicted alike, pushed harder the rarer "
-        "its label and the farther theirs, CONR:loss, added to absolute error (Keramati et al., ConR: "
-        "Contrastive Regularizer for Deep Imbalanced Regression, ICLR 2024)."
-    ),
+    about=__doc__,
 )

@@ -1,4 +1,9 @@
-"""Dist Loss: the predictions of a batch shall be distributed as the training labels are."""
+"""Dist Loss: the predictions of a batch shall be distributed as the training labels are.
+
+It adds the distance between the sorted predictions of a batch and the quantiles of a kernel density of the
+training labels, DIST:loss, to absolute error (Nie et al., Dist Loss: Enhancing Regression in Few-Shot Region
+through Distribution Distance Constraint, ICLR 2025).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from tailwise.labels.bins import LabelBins
 from tailwise.methods.registry import register
 from tailwise.networks.losses import LOSSES, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
-from tailwise.options import NotNegative, Positive
+from tailwise.options import Positive
 
 POINTS = 1001
 """Labels at which the distribution is tabulated; quantiles between them are interpolated."""
@@ -28,10 +33,8 @@ class DistLoss(Loss):
 
     compares_rows = True
 
-    def __init__(
-        self, dim: int, bins: LabelBins, *, weight: NotNegative = 1.0, bandwidth: Positive = 1.0
-    ) -> None:
-        super().__init__(dim, bins, weight=weight)
+    def __init__(self, dim: int, bins: LabelBins, *, bandwidth: Positive = 1.0) -> None:
+        super().__init__(dim, bins)
         known = bins.standardized()
         width = 1.06 * bandwidth * known.counts.sum() ** -0.2
         at = np.linspace(known.edges[0], known.edges[-1], POINTS)
@@ -62,9 +65,5 @@ register(
     title="Dist Loss",
     parts=Method(losses=(Part("absolute"), Part("dist"))),
     group="since-vir",
-    about=(
-        "Dist Loss adds the distance between the sorted predictions of a batch and the quantiles of a kernel "
-        "density of the training labels, DIST:loss, to absolute error (Nie et al., Dist Loss: Enhancing "
-        "Regression in Few-Shot Region through Distribution Distance Constraint, ICLR 2025)."
-    ),
+    about=__doc__,
 )

@@ -2,12 +2,11 @@
 
 A latent row stands for n pseudo-observations, as in VIR:G. Here n_k of them belong to mode k. Each mode is
 the posterior of its own pseudo-observations (VIR:posterior) under the row's weight w. Its probability is its
-share of the pseudo-counts, n_k / n. One mode is VIR.
+share of the pseudo-counts, n_k / n. One mode is VIR (Wang and Wang, Variational Imbalanced Regression,
+NeurIPS 2023).
 """
 
 from __future__ import annotations
-
-from typing import cast
 
 import numpy as np
 import torch
@@ -39,18 +38,12 @@ class ModesHead(PseudoCountHead):
     ) -> None:
         super().__init__(dim, bins, prior=prior, sharpness=sharpness)
         self.linear = nn.Linear(dim, 1 + 3 * modes)
-        self.modes = modes
+        self.modes, self.location_rows = modes, slice(1, 1 + modes)
         shares = (np.cumsum(bins.counts) - bins.counts / 2) / bins.counts.sum()
         levels = (np.arange(modes) + 0.5) / modes
         starts = (np.interp(levels, shares, bins.centers) - bins.location) / bins.scale
         with torch.no_grad():
-            self.linear.bias[1 : 1 + modes] = torch.as_tensor(starts, dtype=torch.float32)
-
-    @torch.no_grad()
-    def start_at_zero(self) -> None:
-        """Set the location of every mode to 0."""
-        for parameter, dims in ((self.linear.weight, 2), (self.linear.bias, 1)):
-            cast("Tensor", parameter).narrow(-dims, 1, self.modes).zero_()
+            self.linear.bias[self.location_rows] = torch.as_tensor(starts, dtype=torch.float32)
 
     def forward(self, z: Tensor, w: Tensor | None = None) -> Distribution:
         """z: (N, D), w: (N,) -> Mixture of NIG (N,)"""
@@ -67,10 +60,5 @@ register(
     title="VIR with several modes",
     parts=DEFAULT.with_options(head=Part("modes")),
     uncertainty="aleatoric and epistemic",
-    about=(
-        "VIR with a mixture of normal-inverse-gamma distributions in place of one (option head.modes). The "
-        "modes share the pseudo-counts of a row (VIR:posterior), -log sum over k of (n_k / n) t(y; NIG_k), "
-        "for labels with several peaks or a mass at a value (Wang and Wang, Variational Imbalanced "
-        "Regression, NeurIPS 2023)."
-    ),
+    about=__doc__,
 )

@@ -9,7 +9,6 @@ from tailwise.labels.bins import LabelBins
 from tailwise.methods.registry import register
 from tailwise.networks.losses import LOSSES, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
-from tailwise.options import NotNegative
 
 _FLOOR = 1e-12
 
@@ -20,10 +19,8 @@ class FocalR(Loss):
     This is the authors' code. The paper's sigmoid(|b e|)^g lies between 1/2^g and 1 and hardly focuses.
     """
 
-    def __init__(
-        self, dim: int, bins: LabelBins, *, weight: NotNegative = 1.0, b: float = 0.2, g: float = 1.0
-    ) -> None:
-        super().__init__(dim, bins, weight=weight)
+    def __init__(self, dim: int, bins: LabelBins, *, b: float = 0.2, g: float = 1.0) -> None:
+        super().__init__(dim, bins)
         self.b, self.g = b, g
 
     def forward(self, batch: LatentBatch) -> Tensor:
@@ -36,8 +33,8 @@ class FocalR(Loss):
 class BetaNLL(Loss):
     """Gaussian NLL times variance^b without its gradient, so that a large variance does not mute a row."""
 
-    def __init__(self, dim: int, bins: LabelBins, *, weight: NotNegative = 1.0, b: float = 0.5) -> None:
-        super().__init__(dim, bins, weight=weight)
+    def __init__(self, dim: int, bins: LabelBins, *, b: float = 0.5) -> None:
+        super().__init__(dim, bins)
         self.b = b
 
     def forward(self, batch: LatentBatch) -> Tensor:

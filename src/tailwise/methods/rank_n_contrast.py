@@ -1,4 +1,8 @@
-"""Rank-N-Contrast: of two rows, the one with the nearer label shall have the nearer features."""
+"""Rank-N-Contrast: of two rows, the one with the nearer label shall have the nearer features.
+
+Rows are contrasted by the order of their label distances, RNC:loss (Zha et al., Rank-N-Contrast: Learning
+Continuous Representations for Regression, NeurIPS 2023).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from tailwise.labels.bins import LabelBins
 from tailwise.methods.registry import register
 from tailwise.networks.losses import LOSSES, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
-from tailwise.options import NotNegative, Positive
+from tailwise.options import Positive
 
 TIE = 1e-5
 """Label distances that differ by less, in label spreads, are equal: rounding must not break ties."""
@@ -38,10 +42,8 @@ class RankNContrast(Loss):
 
     weighted, compares_rows, of_latents = False, True, True
 
-    def __init__(
-        self, dim: int, bins: LabelBins, *, weight: NotNegative = 1.0, temperature: Positive = 2.0
-    ) -> None:
-        super().__init__(dim, bins, weight=weight)
+    def __init__(self, dim: int, bins: LabelBins, *, temperature: Positive = 2.0) -> None:
+        super().__init__(dim, bins)
         self.temperature = temperature
 
     def forward(self, batch: LatentBatch) -> Tensor:
@@ -51,18 +53,15 @@ class RankNContrast(Loss):
 
 
 LOSSES["rnc"] = RankNContrast
-_ABOUT = (
-    "Rank-N-Contrast contrasts rows by the order of their label distances, RNC:loss (Zha et al., "
-    "Rank-N-Contrast: Learning Continuous Representations for Regression, NeurIPS 2023){}."
-)
-_ONE = Method(losses=(Part("absolute"), Part("rnc")))
+_JOINT = Method(losses=(Part("absolute"), Part("rnc")))
+_STAGES = _JOINT.with_options(schedule=Part("pretrain", start=0.5))
 for _name, _title, _parts, _text in (
     (
         "rnc",
         "Rank-N-Contrast",
-        _ONE.with_options(schedule=Part("pretrain", start=0.5)),
-        ": first the encoder alone, then a head with absolute error on the frozen encoder",
+        _STAGES,
+        "It trains the encoder alone, then a head with absolute error on it.",
     ),
-    ("rnc-joint", "Rank-N-Contrast, one stage", _ONE, ", added to absolute error"),
+    ("rnc-joint", "Rank-N-Contrast, one stage", _JOINT, "It is added to absolute error."),
 ):
-    register(_name, title=_title, parts=_parts, group="since-vir", about=_ABOUT.format(_text))
+    register(_name, title=_title, parts=_parts, group="since-vir", about=f"{__doc__} {_text}")

@@ -1,4 +1,8 @@
-"""RankSim: rows are ranked by similarity of their features as they are by similarity of their labels."""
+"""RankSim: rows are ranked by similarity of their features as they are by similarity of their labels.
+
+It adds the squared difference between both ranks within a batch (Gong et al., RankSim: Ranking Similarity
+Regularization for Deep Imbalanced Regression, ICML 2022).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,6 @@ from tailwise.labels.bins import LabelBins
 from tailwise.methods.registry import register
 from tailwise.networks.losses import LOSSES, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
-from tailwise.options import NotNegative
 
 STEP = 2.0
 """Interpolation strength of the ranking's gradient."""
@@ -71,28 +74,18 @@ class RankSim(Loss):
 
     weighted, compares_rows = False, True
 
-    def __init__(
-        self, dim: int, bins: LabelBins, *, weight: NotNegative = 1.0, label_units: bool = False
-    ) -> None:
-        super().__init__(dim, bins, weight=weight / bins.scale if label_units else weight)
+    def __init__(self, dim: int, bins: LabelBins, *, label_units: bool = False) -> None:
+        super().__init__(dim, bins)
+        self.factor = 1 / bins.scale if label_units else 1.0
 
     def forward(self, batch: LatentBatch) -> Tensor:
         """-> (N,), the same for every row"""
         rows = batch.compared()
-        return ranksim(rows.z_mean, rows.y).expand_as(batch.y)
+        return self.factor * ranksim(rows.z_mean, rows.y).expand_as(batch.y)
 
 
 LOSSES["ranksim"] = RankSim
-_ABOUT = (
-    "RankSim adds the squared difference between the ranks of feature similarity and of label "
-    "similarity within a batch (Gong et al., RankSim: Ranking Similarity Regularization for Deep "
-    "Imbalanced Regression, ICML 2022){}."
-)
 _PARTS = Method(losses=(Part("squared"), Part("ranksim", weight=0.013)))
-register("ranksim", title="RankSim", parts=_PARTS, about=_ABOUT.format(""))
-register(
-    "lds-ranksim",
-    title="LDS + RankSim",
-    parts=_PARTS.with_options(**{"ranksim.weight": 0.2, "weights.power": 0.75}),
-    about=_ABOUT.format(", on squared error with LDS weights"),
-)
+_LDS = _PARTS.with_options(**{"ranksim.weight": 0.2, "weights.power": 0.75})
+register("ranksim", title="RankSim", parts=_PARTS, about=__doc__)
+register("lds-ranksim", title="LDS + RankSim", parts=_LDS, about=f"{__doc__} Squared error has LDS weights.")

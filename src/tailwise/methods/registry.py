@@ -45,10 +45,14 @@ def register(
     group: str = "",
     variance: Variance = "total",
 ) -> RegisteredMethod:
-    """Add a method under a new name; `about` is one paragraph with its formula and citation."""
+    """Add a method under a new name; `about` is one paragraph with its formula and citation.
+
+    Of a method that has a module of its own, it is the docstring of the module.
+    """
     if name in _REGISTRY:
         raise ValueError(f"a method named {name!r} is already registered")
-    _REGISTRY[name] = RegisteredMethod(name, title, parts, uncertainty, about, group, variance)
+    paragraph = " ".join((about or "").split())
+    _REGISTRY[name] = RegisteredMethod(name, title, parts, uncertainty, paragraph, group, variance)
     return _REGISTRY[name]
 
 

@@ -1,4 +1,9 @@
-"""SRL: the path of latents along the label shall fill the sphere evenly, rare labels included."""
+"""SRL: the path of latents along the label shall fill the sphere evenly, rare labels included.
+
+Latents of all label bins are spread over the sphere, evenly along the label, and rows are drawn to the
+centroid of their bin, SRL:loss, beside absolute error (Dong et al., Improve Representation for Imbalanced
+Regression through Geometric Constraints, CVPR 2025).
+"""
 
 from __future__ import annotations
 
@@ -12,10 +17,9 @@ from tailwise.methods.registry import register
 from tailwise.networks.losses import LOSSES, LatentBatch, Loss
 from tailwise.networks.parts import Method, Part
 from tailwise.networks.ranks import sum_over_ranks
-from tailwise.options import NotNegative, Positive, Share
+from tailwise.options import NotNegative, Share
 
-POINTS = 512
-"""Random points on the sphere by which the enveloping loss measures the share that the path covers."""
+POINTS, TEMPERATURE = 512, 0.1
 
 
 class SurrogateLoss(Loss):
@@ -25,38 +29,23 @@ class SurrogateLoss(Loss):
     E = -mean over random points p of sigmoid(sqrt(D) max_b p l_b - 2): the share of the sphere near the path.
     U = sum of |l_b' - l_b|^2 / (y_b' - y_b) over neighbouring bins. C = -log softmax_b (v s_b / temperature)
     at the row's bin. In the first epoch, without surrogates, the loss is 0.
-
-    Readings: the tube around the path has a soft edge, at the same volume in all dimensions. A bin that no
-    row has been in has the surrogate of the nearest one. Weights, momentum and temperature are ours.
     """
 
-    weighted, compares_rows, by_epoch = False, True, True
+    weighted, compares_rows, by_epoch, weight = False, True, True, 0.1
 
     def __init__(
-        self,
-        dim: int,
-        bins: LabelBins,
-        *,
-        weight: NotNegative = 0.1,
-        envelope: NotNegative = 1.0,
-        uniformity: NotNegative = 0.01,
-        temperature: Positive = 0.1,
-        momentum: Share = 0.9,
+        self, dim: int, bins: LabelBins, *, uniformity: NotNegative = 0.01, momentum: Share = 0.9
     ) -> None:
-        super().__init__(dim, bins, weight=weight)
-        self.envelope, self.uniformity = envelope, uniformity
-        self.temperature, self.momentum = temperature, momentum
+        super().__init__(dim, bins)
+        self.uniformity, self.momentum = uniformity, momentum
         filled = np.flatnonzero(bins.counts > 0)
-        nearest = np.abs(np.arange(len(bins))[:, None] - filled).argmin(1)
-        generator = torch.Generator().manual_seed(0)
-        gaps = np.diff(bins.standardized().centers[filled])
-        points = F.normalize(torch.randn(POINTS, dim, generator=generator), dim=-1)
-        self.place = nn.Buffer(torch.as_tensor(nearest), persistent=False)
-        self.gaps = nn.Buffer(torch.as_tensor(gaps, dtype=torch.float32), persistent=False)
-        self.points = nn.Buffer(points, persistent=False)
-        self.surrogate = nn.Buffer(torch.zeros(len(filled), dim))
-        self.sums = nn.Buffer(torch.zeros(len(filled), dim))
-        self.known = nn.Buffer(torch.zeros(len(filled), 1))
+        place = torch.as_tensor(np.abs(np.arange(len(bins))[:, None] - filled).argmin(1))
+        gaps = torch.as_tensor(np.diff(bins.standardized().centers[filled]), dtype=torch.float32)
+        points = torch.randn(POINTS, dim, generator=torch.Generator().manual_seed(0))
+        constants = (place, gaps, F.normalize(points, dim=-1))
+        self.place, self.gaps, self.points = (nn.Buffer(of, persistent=False) for of in constants)
+        state = (torch.zeros(len(filled), width) for width in (dim, dim, 1))
+        self.surrogate, self.sums, self.known = map(nn.Buffer, state)
 
     def forward(self, batch: LatentBatch) -> Tensor:
         """-> (N,)"""
@@ -65,22 +54,20 @@ class SurrogateLoss(Loss):
         sums = torch.zeros_like(surrogate).index_add(0, place, unit)
         if self.training:
             self.sums.add_(sums.detach())
-        there = torch.zeros_like(surrogate[:, :1]).index_fill(0, place, 1.0)
-        path = torch.where(there > 0, F.normalize(sums, dim=-1), surrogate)
-        near = (self.points.to(unit) @ path.mT).amax(1) * unit.shape[-1] ** 0.5
-        whole = -self.envelope * torch.sigmoid(near - 2).mean()
-        whole = whole + self.uniformity * (path.diff(dim=0).pow(2).sum(1) / self.gaps.to(unit)).sum()
-        contrast = F.cross_entropy(unit @ surrogate.mT / self.temperature, place, reduction="none")
-        return torch.where(self.known.any(), whole + contrast, 0.0)
+        path = torch.where(sums.any(1, keepdim=True), F.normalize(sums, dim=-1), surrogate)
+        envelope = -torch.sigmoid((self.points.to(unit) @ path.mT).amax(1) * unit.shape[-1] ** 0.5 - 2).mean()
+        uniformity = (path.diff(dim=0).pow(2).sum(1) / self.gaps.to(unit)).sum()
+        contrast = F.cross_entropy(unit @ surrogate.mT / TEMPERATURE, place, reduction="none")
+        return torch.where(self.known.any(), envelope + self.uniformity * uniformity + contrast, 0.0)
 
     @torch.no_grad()
     def end_epoch(self) -> None:
-        """Move the surrogates towards the centroids of the epoch's rows, of all processes together."""
+        """Move surrogates to the centroids of the epoch's rows; a bin that never had any has the nearest."""
         centroid = F.normalize(sum_over_ranks(self.sums), dim=-1)
-        seen = (centroid.norm(dim=1, keepdim=True) > 0).to(centroid)
-        kept = torch.where(seen > 0, self.momentum * self.known, 1.0)  # the first centroid is taken as it is
+        seen = centroid.norm(dim=1, keepdim=True) > 0
+        kept = torch.where(seen, self.momentum * self.known, 1.0)  # the first centroid is taken as it is
         moved = F.normalize(kept * self.surrogate + (1 - kept) * centroid, dim=-1)
-        self.known.copy_(torch.maximum(self.known, seen))
+        self.known.logical_or_(seen)
         number = torch.arange(len(seen), device=seen.device)
         apart = (number - number.unsqueeze(1)).abs() + len(seen) * (self.known.mT == 0)
         self.surrogate.copy_(moved[apart.argmin(1)])
@@ -88,15 +75,5 @@ class SurrogateLoss(Loss):
 
 
 LOSSES["srl"] = SurrogateLoss
-register(
-    "srl",
-    title="SRL",
-    parts=Method(losses=(Part("absolute"), Part("srl"))),
-    group="since-vir",
-    about=(
-        "Surrogate-driven representation learning spreads the latents of all label bins over the sphere, "
-        "evenly along the label, and draws rows to the centroid of their bin, SRL:loss, added to absolute "
-        "error (Dong et al., Improve Representation for Imbalanced Regression through Geometric Constraints, "
-        "CVPR 2025)."
-    ),
-)
+_PARTS = Method(losses=(Part("absolute"), Part("srl")))
+register("srl", title="SRL", parts=_PARTS, group="since-vir", about=__doc__)

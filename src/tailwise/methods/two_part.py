@@ -1,12 +1,7 @@
-"""A two-part model for labels of which many are exactly one value, such as 0.
+"""A two-part model for labels of which many are exactly one value, such as 0 (option head.atom).
 
-The head predicts the probability p that a label has the value, and a normal-inverse-gamma distribution
-of the others. The prediction is a mixture of both, so everything that reads mixtures reads it: the mean is
-``p a + (1 - p) m`` with the value a and the mean m of the others, and CDF, quantiles, CRPS and the dial
-follow from the mixture. The value itself is a Student-t of `WIDTH` label standard deviations. So the NLL
-of a label at the value is that of a density, ``-log p`` plus the logarithm of about 2.5 widths, and the CDF
-rises by p within some widths around it. `TailRegressor` moves quantiles and ends of intervals to the value
-exactly.
+The head predicts the probability p that a label has the value, and a normal-inverse-gamma distribution of the
+others (after Cragg, Some statistical models for limited dependent variables, Econometrica 1971).
 """
 
 from __future__ import annotations
@@ -27,9 +22,15 @@ _LEAST_ALPHA = 1.5
 
 
 class TwoPartHead(Head):
-    """Probability of one value, and a NIG for all others; `atom` is the value, in label units."""
+    """Probability of one value, and a NIG for all others; `atom` is the value, in label units.
 
-    location_row = 1
+    The prediction is a mixture of both, so everything that reads mixtures reads it. The value itself is a
+    Student-t of `WIDTH` label standard deviations. So the NLL of a label at the value is that of a density,
+    ``-log p`` plus the logarithm of about 2.5 widths, and the CDF rises by p within some widths around it.
+    `TailRegressor` moves quantiles and ends of intervals to the value exactly.
+    """
+
+    location_rows = slice(1, 2)
     scalable = False
 
     def __init__(self, dim: int, bins: LabelBins, *, atom: float = 0.0) -> None:
@@ -61,9 +62,5 @@ register(
     title="Two-part model",
     parts=Method(head=Part("two-part", atom=0.0), losses=(Part("nll"),)),
     uncertainty="aleatoric and epistemic",
-    about=(
-        "The probability p(x) that a label is exactly 0 (option head.atom) and a NIG distribution "
-        "of the others, trained together by -log of p(x) delta(y) + (1 - p(x)) t(y|x): for many "
-        "zeros (after Cragg, Some statistical models for limited dependent variables, Econometrica 1971)."
-    ),
+    about=__doc__,
 )

@@ -53,8 +53,8 @@ class Head(nn.Module, ABC):
     """
 
     linear: nn.Module
-    location_row: ClassVar[int] = 0
-    """Row of the linear layer that gives the location."""
+    location_rows: slice = slice(0, 1)
+    """Rows of the linear layer that give locations."""
 
     scalable: ClassVar[bool] = True
     """Whether factors on its uncertainty can be fitted on held-out rows (VIR:calibrate)."""
@@ -73,8 +73,9 @@ class Head(nn.Module, ABC):
     @torch.no_grad()
     def start_at_zero(self) -> None:
         """Set the location to 0 for every input, so that training starts at the base (VIR:offset)."""
-        for parameter, dims in ((self.linear.weight, 2), (self.linear.bias, 1)):
-            cast("Tensor", parameter).select(-dims, self.location_row).zero_()
+        for head in (part for part in self.modules() if isinstance(part, Head) and hasattr(part, "linear")):
+            for parameter, dims in ((head.linear.weight, 2), (head.linear.bias, 1)):
+                cast("Tensor", parameter).movedim(-dims, 0)[head.location_rows].zero_()
 
 
 class PointHead(Head):
@@ -141,7 +142,7 @@ class PseudoCountHead(Head):
     (`start_at_zero`) only if gamma0 is 0.
     """
 
-    location_row = 1
+    location_rows = slice(1, 2)
 
     def __init__(
         self,

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from tailwise.distributions.members import NIG, Distribution, Mixture
 from tailwise.labels.bins import LabelBins
-from tailwise.options import NotNegative
 
 MOST_COMPARED = 2048
 """Number of rows of a batch that are compared with one another; more rows, such as pixels, are sampled."""
@@ -55,8 +54,11 @@ class Loss(nn.Module, ABC):
     """A loss or a penalty: a module that may hold parameters, and is made with the size of the latent and the
     bins.
 
-    Its keyword-only arguments are its options; each has a `weight`, by which the network multiplies it.
+    Its keyword-only arguments are its options. Each also has the option `weight`.
     """
+
+    weight: float = 1.0
+    """What the network multiplies it by; on the class, the default of the option."""
 
     weighted: ClassVar[bool] = True
     """Whether label weights multiply it."""
@@ -69,9 +71,8 @@ class Loss(nn.Module, ABC):
     by_epoch: ClassVar[bool] = False
     """Whether it collects something over an epoch, for `end_epoch`. Each member then has its own loss."""
 
-    def __init__(self, dim: int, bins: LabelBins, *, weight: NotNegative = 1.0) -> None:
+    def __init__(self, dim: int, bins: LabelBins) -> None:
         super().__init__()
-        self.weight = weight
 
     @abstractmethod
     def forward(self, batch: LatentBatch) -> Tensor:
@@ -137,30 +138,29 @@ class Evidence(Loss):
     over the components, each with the probability that the label came from it.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        bins: LabelBins,
-        *,
-        weight: NotNegative = 0.1,
-        form: Literal["paper", "reference"] = "paper",
-    ) -> None:
-        super().__init__(dim, bins, weight=weight)
+    weight = 0.1
+
+    def __init__(self, dim: int, bins: LabelBins, *, form: Literal["paper", "reference"] = "paper") -> None:
+        super().__init__(dim, bins)
         self.form = form
 
     def forward(self, batch: LatentBatch) -> Tensor:
         """-> (N,)"""
         belief = batch.prediction.parametric
+        cost = self.cost(belief, batch.y)
+        if not isinstance(batch.prediction, Mixture):
+            return cost
+        shares = (batch.prediction.weights.log() - belief.nll(batch.y)).softmax(0).detach()
+        return (shares * cost).sum(0)
+
+    def cost(self, belief: Distribution, y: Tensor) -> Tensor:
+        """Return evidence times error of a NIG. (..., N), (N,) -> (..., N)"""
         if not isinstance(belief, NIG):
             raise ValueError(
                 "the loss 'evidence' needs a head that predicts a NIG: evidential, pseudo-count or modes"
             )
         nu, alpha = (1, 2) if self.form == "paper" else (2, 1)
-        cost = (nu * belief.nu + alpha * belief.alpha) * (batch.y - belief.gamma).abs()
-        if not isinstance(batch.prediction, Mixture):
-            return cost
-        shares = (batch.prediction.weights.log() - belief.nll(batch.y)).softmax(0).detach()
-        return (shares * cost).sum(0)
+        return (nu * belief.nu + alpha * belief.alpha) * (y - belief.gamma).abs()
 
 
 class LatentKL(Loss):
@@ -168,8 +168,8 @@ class LatentKL(Loss):
 
     weighted = False
 
-    def __init__(self, dim: int, bins: LabelBins, *, weight: NotNegative = 1.0, mean: bool = False) -> None:
-        super().__init__(dim, bins, weight=weight)
+    def __init__(self, dim: int, bins: LabelBins, *, mean: bool = False) -> None:
+        super().__init__(dim, bins)
         self.mean = mean
 
     def forward(self, batch: LatentBatch) -> Tensor:
@@ -198,11 +198,10 @@ class Reconstruction(Loss):
         dim: int,
         bins: LabelBins,
         *,
-        weight: NotNegative = 1.0,
         mean: bool = False,
         features: bool = False,
     ) -> None:
-        super().__init__(dim, bins, weight=weight)
+        super().__init__(dim, bins)
         self.mean, self.features = mean, features
 
     def forward(self, batch: LatentBatch) -> Tensor:

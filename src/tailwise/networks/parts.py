@@ -15,7 +15,7 @@ from tailwise.networks.schedules import SCHEDULES, SHARPNESS
 from tailwise.networks.smoothing import SMOOTHINGS
 from tailwise.networks.tail import INFERENCES
 from tailwise.networks.weights import WEIGHTS
-from tailwise.options import Between, checked_options, checked_value
+from tailwise.options import Between, NotNegative, checked_options, checked_value
 from tailwise.resampling.smogn import RESAMPLERS
 
 REGISTRIES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
@@ -152,13 +152,12 @@ class Method:
 
     def make_losses(self, dim: int, bins: LabelBins, members: int) -> dict[str, list[Loss]]:
         """Return each loss by name; those that collect by epoch once for each member."""
-        made_of = {}
-        for part in self.losses:
-            kind = LOSSES[part.name]
-            made_of[part.name] = [
-                kind(dim, bins, **part.options) for _ in range(members if kind.by_epoch else 1)
+        return {
+            part.name: [
+                made("losses", part, dim, bins) for _ in range(members if LOSSES[part.name].by_epoch else 1)
             ]
-        return made_of
+            for part in self.losses
+        }
 
     def loss(self, name: str) -> Part | None:
         """Return a loss by name, or None if the method does not have it."""
@@ -174,13 +173,19 @@ def checked(kind: str, part: Any) -> Part:
     word = "loss" if kind == "losses" else kind
     check_name(word, part.name, REGISTRIES[kind])
     path = part.name if kind == "losses" else kind
-    options = checked_options(f"{word} {part.name!r}", path, REGISTRIES[kind][part.name], part.options)
-    return Part(part.name, **options)
+    maker = REGISTRIES[kind][part.name]
+    also = {"weight": (NotNegative, LOSSES[part.name].weight)} if kind == "losses" else {}
+    return Part(part.name, **checked_options(f"{word} {part.name!r}", path, maker, part.options, also))
 
 
 def made(kind: str, part: Part, *context: Any) -> Any:
     """Return an instance of a part's class; `context` comes before the options."""
-    return REGISTRIES[kind][part.name](*context, **part.options)
+    options = dict(part.options)
+    weight = options.pop("weight", None) if kind == "losses" else None
+    instance = REGISTRIES[kind][part.name](*context, **options)
+    if weight is not None:
+        instance.weight = weight
+    return instance
 
 
 def _changed(kind: str, part: Part | None, value: Any) -> Part | None:
