@@ -38,9 +38,6 @@ def close(got: Any, expected: Any, **tolerance: float) -> None:
     )
 
 
-# ---------------------------------------------------------------- laws
-
-
 def same(one: Distribution, two: Distribution, **tolerance: float) -> None:
     """Whether two distributions agree in everything that is read from them."""
     y = one.quantile(0.37).detach()
@@ -62,7 +59,6 @@ def test_emphasis_there_and_back_is_the_identity(kind: str, seed: int, t: float)
     base, _ = make(kind, 3, seed)
     there = emphasis(TRAINING, t).apply(base)
     assert emphasis(TRAINING, -t).apply(there) is base
-    assert emphasis(TRAINING, 0.0).apply(base) is base
     assert emphasis(TRAINING, 0.0).is_identity
 
 
@@ -124,9 +120,6 @@ def test_densities_of_any_labels_have_a_floor_and_few_cells(values: list[float],
     assert tilted.mean.isfinite().all() and tilted.nll(values[0]).isfinite().all()
 
 
-# ---------------------------------------------------------------- densities
-
-
 def test_density_of_bins_by_hand() -> None:
     bins = LabelBins.from_labels(labels_with_counts([6, 3, 1]))
     plain = LabelDensity.from_bins(bins, kernel=None)
@@ -171,14 +164,10 @@ def test_priors_of_every_form() -> None:
 @pytest.mark.parametrize(
     ("prior", "message"),
     [
-        (
-            [200.0, 300.0],
-            "no mass between 0 and 4, the range of the training labels: its labels lie",
-        ),
+        ([200.0, 300.0], "no mass between 0 and 4, the range of the training labels: its labels lie"),
         (([10.0, 20.0], [5.0]), "no mass between 0 and 4"),
-        (lambda y: -y, "finite and not negative: it is -"),
-        (lambda y: np.full_like(y, np.nan), "it is nan at the label"),
-        (lambda y: 1.0, r"got shape \(\) for 32"),
+        (lambda y: -y, "one density per label, finite and not negative"),
+        (lambda y: 1.0, "one density per label"),
         (([0.0, 1.0, 2.0], [1.0, -1.0]), "counts must not be negative, got -1"),
         (([0.0, 2.0, 1.0], [1.0, 1.0]), "2 counts need 3 ascending edges"),
     ],

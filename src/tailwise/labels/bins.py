@@ -143,7 +143,8 @@ class LabelBins:
         edges: ArrayLike | None = None,
     ) -> LabelBins:
         """Choose bins as `from_labels` does; all counts are 0. Put the counts in with `counted`."""
-        chosen = [n for n, v in (("width", width), ("count", count), ("edges", edges)) if v is not None]
+        options = {"width": width, "count": count, "edges": edges}
+        chosen = [name for name, value in options.items() if value is not None]
         if len(chosen) > 1:
             raise ValueError(f"give only one of width, count and edges, not {' and '.join(chosen)}")
         if edges is not None:
@@ -154,7 +155,9 @@ class LabelBins:
             grid, rule = _count_edges(summary, count), f"{count} equal-width bins as given"
         else:
             grid, rule = _default_edges(summary)
-        grid = _distinct(grid)
+        grid = np.unique(grid)  # rounding makes edges of labels a few floats apart equal
+        if grid.size == 1:
+            grid = np.append(grid, np.nextafter(grid, np.inf))
         return cls(grid, np.zeros(grid.size - 1, np.int64), rule)
 
     def counted(self, counts: ArrayLike, weights: ArrayLike | None = None) -> LabelBins:
@@ -232,12 +235,9 @@ class LabelBins:
         """Return a text: which bins were chosen, by which rule, and what to watch for."""
         total, occupied = int(self.counts.sum()), int((self.counts > 0).sum())
         widths = np.diff(self.edges)
-        least, most = (float(f"{width:.4g}") for width in (widths.min(), widths.max()))
-        size = (
-            f"width {least:g}"
-            if np.allclose(widths, widths[0], rtol=1e-6)
-            else f"widths {least:g} to {most:g}"
-        )
+        size = f"width {widths.min():.4g}"
+        if not np.allclose(widths, widths[0], rtol=1e-6):
+            size = f"widths {widths.min():.4g} to {widths.max():.4g}"
         ends = np.where(np.abs(self.edges) < 1e-9 * widths.sum(), 0.0, self.edges)[[0, -1]]
         shots = [f"{int((self.regions() == r).sum())} {r}" for r in ("many", "medium", "few")]
         text = (
@@ -264,27 +264,16 @@ def _checked_edges(edges: ArrayLike, labels: LabelSummary) -> Array:
     if grid.size < 2 or not np.isfinite(grid).all() or (np.diff(grid) <= 0).any():
         raise ValueError("edges must be at least two finite numbers in strictly increasing order")
     low, high = labels.low, labels.high
-    outside = round(float(((labels.sample < grid[0]) | (labels.sample > grid[-1])).mean()) * labels.count)
-    if outside > labels.count / 2:  # end bins take in stray labels; with most of them, they separate none
-        raise ValueError(
-            f"edges from {grid[0]:g} to {grid[-1]:g} leave out {outside} of {labels.count} labels, which lie "
-            f"between {low:g} and {high:g}: give edges that span most of them"
-        )
-    reach = max(high, grid[-2]) - min(low, grid[1])
+    outside = ((labels.sample < grid[0]) | (labels.sample > grid[-1])).mean()
     # Labels are standardised by the bins' centres, so a very wide end bin would set the scale.
+    reach = max(high, grid[-2]) - min(low, grid[1])
     beyond = max(low - grid[0] if low < grid[1] else 0, grid[-1] - high if high >= grid[-2] else 0)
-    if beyond > _MAX_BEYOND * reach > 0:
+    if outside > 0.5 or beyond > _MAX_BEYOND * reach > 0:
         raise ValueError(
-            f"edges from {grid[0]:g} to {grid[-1]:g} reach far beyond the labels, {low:g} to {high:g}: end "
-            "them near the labels; labels beyond the edges count in the first and last bin anyway"
+            f"edges from {grid[0]:g} to {grid[-1]:g} leave out most labels or reach far beyond them: end "
+            f"them near the labels, {low:g} to {high:g}; labels beyond count in the first and last bin"
         )
     return grid
-
-
-def _distinct(grid: Array) -> Array:
-    """Drop edges that rounding has made equal, as happens to labels a few floats apart."""
-    kept = np.unique(grid)
-    return kept if kept.size > 1 else np.array([kept[0], np.nextafter(kept[0], np.inf)])
 
 
 def _width_edges(labels: LabelSummary, width: float) -> Array:
@@ -300,22 +289,20 @@ def _width_edges(labels: LabelSummary, width: float) -> Array:
 def _count_edges(labels: LabelSummary, count: int) -> Array:
     if not 1 <= count <= _MOST_BINS or count != int(count):
         raise ValueError(f"count must be a whole number from 1 to {_MOST_BINS}, got {count!r}")
-    low, high = labels.low, labels.high
-    if low == high:
-        half = _single_value_width(low) / 2
-        low, high = low - half, high + half
+    low, high = (labels.low, labels.high) if labels.low < labels.high else _around(labels.low)
     return np.linspace(low, high, int(count) + 1)
 
 
-def _single_value_width(value: float) -> float:
-    return 1.0 if value == np.round(value) and abs(value) < 2**52 else abs(value)
+def _around(value: float) -> tuple[float, float]:
+    """Return the ends of a range around the only label."""
+    half = 0.5 if value == np.round(value) and abs(value) < 2**52 else abs(value) / 2
+    return value - half, value + half
 
 
 def _default_edges(labels: LabelSummary) -> tuple[Array, str]:
     low, high, values = labels.low, labels.high, labels.values
     if low == high:
-        half = _single_value_width(low) / 2
-        return np.array([low - half, low + half]), "all labels are equal"
+        return np.array(_around(low)), "all labels are equal"
     step, name = (None, "") if values is None else _lattice_step(values)
     if step is not None:
         number = int(np.round((high - low) / step)) + 1
@@ -340,7 +327,7 @@ def _lattice_step(values: Array) -> tuple[float | None, str]:
     reach = values[-1] - values[0]
     whole = bool((values == np.round(values)).all())
     if values.size >= _MIN_LATTICE_VALUES:
-        step = _common_step(np.diff(values), float(np.abs(values).max()), reach)
+        step = common_step(values, MAX_LATTICE_BINS)
         if step is not None:
             kind = "whole-number labels" if whole and step == 1 else "labels on a regular grid"
             return step, f"{kind}, one bin for each step of {step:g}"
@@ -349,13 +336,14 @@ def _lattice_step(values: Array) -> tuple[float | None, str]:
     return None, ""
 
 
-def _common_step(gaps: Array, largest: float, reach: float) -> float | None:
-    """Return the largest step that divides all gaps, by Euclid's algorithm with rounding.
+def common_step(values: Array, most: float) -> float | None:
+    """Return the largest step that divides all gaps of sorted values, by Euclid's algorithm with rounding.
 
-    None if the step is too small for one bin per grid point, or not larger than rounding.
+    None if the values span `most` steps or more, or if the step is not larger than rounding.
     """
+    gaps, reach, largest = np.diff(values), values[-1] - values[0], np.abs(values).max()
     step = float(gaps.min())
-    while reach < MAX_LATTICE_BINS * step and step > 16 * np.spacing(largest):
+    while reach < most * step and step > 16 * np.spacing(largest):
         rounding = 1e-3 * step + 4 * float(np.finfo(np.float32).eps) * largest
         off = np.abs(gaps - step * np.round(gaps / step))
         wrong = off > min(rounding, 0.01 * step)

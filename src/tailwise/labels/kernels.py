@@ -30,22 +30,10 @@ class Window(TypedDict):
     radius: int
 
 
-def _gaussian(distance: Array, bandwidth: float, radius: int) -> Array:
-    return np.asarray(np.exp(-(distance**2) / (2 * bandwidth**2)))
-
-
-def _laplacian(distance: Array, bandwidth: float, radius: int) -> Array:
-    return np.asarray(np.exp(-distance / bandwidth))
-
-
-def _triangular(distance: Array, bandwidth: float, radius: int) -> Array:
-    return np.maximum(0.0, 1 - distance / (radius + 1))
-
-
 KERNELS: dict[str, Callable[[Array, float, int], Array]] = {
-    "gaussian": _gaussian,
-    "laplacian": _laplacian,
-    "triangular": _triangular,
+    "gaussian": lambda distance, bandwidth, _: np.exp(-(distance**2) / (2 * bandwidth**2)),
+    "laplacian": lambda distance, bandwidth, _: np.exp(-distance / bandwidth),
+    "triangular": lambda distance, _, radius: np.maximum(0.0, 1 - distance / (radius + 1)),
 }
 """Kernels by name: functions of the distances, the bandwidth and the radius, all in bins."""
 
@@ -171,12 +159,10 @@ def label_weights(
 
     The paper's form is ``w_b = p~_b^(-power)``: ``power=0.5`` is SQINV, ``power=1`` is INV, and
     ``kernel=None`` does not smooth the density. ``form="reference"`` follows the preview code: it
-    raises the counts to `power`, then smooths, then inverts. `clip` is the lowest and highest count
-    that a bin may stand for; INV (``power >= 1``) clips to 5..1000 by default. ``form="dense"`` is
-    DenseWeight's ``max(1 - power p'(y), 1e-6)``, where p' is the label density with Silverman's
-    bandwidth over its maximum; `kernel` and `clip` do not apply. `WEIGHT_FORMS` holds all forms.
-    A bin without a label near it gets the largest weight of all bins. ``scale="density"`` leaves weights as
-    the paper prints them, ``p~_b^(-power)`` of a density that sums to 1.
+    raises the counts to `power`, then smooths, then inverts. ``form="dense"`` is DenseWeight, to which
+    `kernel` and `clip` do not apply. `clip` is the lowest and highest count that a bin may stand for; INV
+    (``power >= 1``) clips to 5..1000 by default. A bin without a label near it gets the largest weight of
+    all bins. ``scale="density"`` leaves weights as the paper prints them, for a density that sums to 1.
 
     >>> bins = LabelBins.from_labels([0, 0, 0, 0, 1])
     >>> label_weights(bins, kernel=None), label_weights(bins, kernel=None, scale="density")

@@ -73,9 +73,8 @@ class LabelDensity:
         """Return the density of labels that a user expects, on the cells of the training density `like`.
 
         `prior` is a `LabelDensity`, a function of the label that need not integrate to 1, a histogram as a
-        pair of edges and counts (in either order, as `numpy.histogram` returns it), or a sample of labels.
-        The part of a histogram or a sample that lies beyond the cells of `like` is left out or counts in its
-        end cells; if all of it lies there, that is an error.
+        pair of edges and counts in either order, or a sample of labels. What lies beyond the cells of `like`
+        is left out of a histogram and counts in the end cells of a sample; if all of it does, it is an error.
         """
         if isinstance(prior, LabelDensity):
             return prior
@@ -100,17 +99,8 @@ class LabelDensity:
         half = np.diff(self.edges)[:, None] / 2
         points = self.edges[:-1, None] + half * (1 + _NODES)  # (B, nodes)
         values = np.asarray(function(points.reshape(-1)), np.float64)
-        if values.shape != (points.size,):
-            raise ValueError(
-                f"a label prior must return one density per label: got shape {values.shape} for {points.size}"
-            )
-        bad = ~(np.isfinite(values) & (values >= 0))
-        if bad.any():
-            at = int(np.argmax(bad))
-            raise ValueError(
-                f"a label prior must be finite and not negative: it is {values[at]:g} at the label "
-                f"{points.reshape(-1)[at]:g}"
-            )
+        if values.shape != (points.size,) or not (np.isfinite(values) & (values >= 0)).all():
+            raise ValueError("a label prior must return one density per label, finite and not negative")
         return np.asarray(values.reshape(points.shape) @ _NODE_WEIGHTS * half[:, 0])
 
     def _overlaps(self, edges: ArrayLike, counts: ArrayLike) -> Array:

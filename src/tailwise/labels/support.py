@@ -7,7 +7,6 @@ same labels.
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tailwise.labels.bins import Array
+from tailwise.labels.bins import Array, common_step
 from tailwise.options import AnyNumber
 
 MIN_LABELS = 30
@@ -132,20 +131,14 @@ def _grid(values: Array) -> tuple[float, ...]:
 
     The values themselves are points as they are. Others are rounded to 12 digits, so that 3 * 0.1 is 0.3.
     """
-    slack = _SLACK * float(np.diff(values).min())
-    step = functools.reduce(lambda a, b: _common_step(a, b, slack), np.diff(values))
+    step = common_step(values, MAX_STEPS + 0.5)
+    if step is None:
+        return ()
     places = (values - values[0]) / step
     whole = np.round(places).astype(np.int64)
-    if np.abs(places - whole).max() > _SLACK or whole[-1] > MAX_STEPS:
+    if np.abs(places - whole).max() > _SLACK:
         return ()
     points = [float(f"{values[0] + k * step:.12g}") for k in range(int(whole[-1]) + 1)]
     for k, value in zip(whole, values, strict=True):
         points[k] = float(value)
     return tuple(points)
-
-
-def _common_step(a: float, b: float, slack: float) -> float:
-    """Largest number of which both are multiples, by Euclid's algorithm."""
-    while b > slack:
-        a, b = b, a - b * math.floor(a / b + _SLACK)
-    return a
