@@ -54,7 +54,7 @@ slowtest: slow  ## run the slow tests, and the others with the arithmetic of an 
 gputest: $(VENV)/.installed-dev  ## run the tests that need a GPU
 	TAILWISE_TEST_GPU=1 $(BIN)/python -m pytest -q -m gpu $(ARGS)
 
-fuzz: $(VENV)/.installed-dev  ## attack with 5,000 mutated models, 300 targeted ones and 500 tables
+fuzz: $(VENV)/.installed-dev  ## attack with 5,000 mutated models, 1,500 targeted ones and 500 tables
 	$(BIN)/python -W ignore research/studies/fuzz.py $(ARGS)
 
 golden: $(VENV)/.installed-dev  ## say what users see differently than at BASE=COMMIT, on this machine

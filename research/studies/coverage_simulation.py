@@ -25,8 +25,7 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -43,12 +42,12 @@ from tailwise.labels.prior import LabelDensity, rarest
 from tailwise.labels.support import LabelSupport
 
 Array = np.ndarray
-DOCS = Path(__file__).parents[1] / "results"
+PAGE = Path(__file__).parents[1] / "results" / "coverage_simulation.md"
 SIZES = (100, 300, 1000, 10_000)
-NETWORKS, COVERAGE = 5, 0.9
+NETWORKS, COVERAGE, NEW_ROWS = 5, 0.9, 1000
+PARTS = ("all", "many", "medium", "few", "rarest")
 LEVEL, SPREAD, NOISE, PULL = 0.5, 0.8, 0.5, 0.15
 TOTAL = math.hypot(SPREAD, NOISE)
-PARTS = ("all", "many", "medium", "few", "rarest")
 
 
 def moments(level: Array | float, noise: float, floor: bool) -> tuple[Array, Array]:
@@ -61,7 +60,7 @@ def moments(level: Array | float, noise: float, floor: bool) -> tuple[Array, Arr
     return mean, second * twice - 2 * first * once + above - mean**2
 
 
-def draw(n: int, rng: np.random.Generator, floor: bool = False) -> tuple[Array, list[Normal]]:
+def draw(n: int, rng: np.random.Generator, floor: bool) -> tuple[Array, list[Normal]]:
     """Return labels and what each of the five stand-ins predicts for them. (n,) each"""
     level = LEVEL + SPREAD * rng.normal(size=n)
     y = np.exp(level + NOISE * rng.normal(size=n))
@@ -81,20 +80,16 @@ def draw(n: int, rng: np.random.Generator, floor: bool = False) -> tuple[Array, 
 
 def held_out(predictions: list[Normal]) -> Normal:
     """Return, for each row, the prediction of the network of its fold. (n,)"""
-    fold = np.arange(len(predictions[0])) % NETWORKS
-    pick = [
-        np.stack([p.numpy() for p in column])
-        for column in zip(*(d.parameters for d in predictions), strict=True)
-    ]
-    return Normal(*(torch.from_numpy(values[fold, np.arange(fold.size)]) for values in pick))
+    rows = torch.arange(len(predictions[0]))
+    parameters = zip(*(prediction.parameters for prediction in predictions), strict=True)
+    return Normal(*(torch.stack(values)[rows % NETWORKS, rows] for values in parameters))
 
 
 def ours(held: Normal, y: Array, bins: LabelBins, bounds: Bounds, new: list[Normal]) -> tuple[Array, Array]:
     """Calibrate on held-out rows and return the intervals of TailRegressor for new rows."""
     labels = Labels(bins, bounds, LabelSupport.from_labels(y), quantiles=np.sort(y))
     rows = np.arange(len(y))
-    recipe = CalibrationRecipe()
-    calibration = calibrate(held, y, np.zeros(len(y), np.int64), labels, recipe, rows, rows)
+    calibration = calibrate(held, y, np.zeros(len(y), np.int64), labels, CalibrationRecipe(), rows, rows)
     lower, upper = calibration(Raw.of(new, np.zeros(len(new[0]), np.int64))).interval(COVERAGE)
     return lower.numpy(), upper.numpy()
 
@@ -108,33 +103,39 @@ def split_conformal(held: Normal, y: Array, new: list[Normal]) -> tuple[Array, A
     return mean - quantile * spread, mean + quantile * spread
 
 
-def one_draw(n: int, seed: int, new_rows: int = 1000, floor: bool = False) -> list[dict[str, float | str]]:
-    """Calibrate on n rows and return hits, rows and widths of new rows, by method and part."""
+def one_draw(n: int, seed: int, floor: bool) -> list[dict[str, float | str]]:
+    """Calibrate on n rows and return hits, rows and widths of new rows, by part and method."""
     rng = np.random.default_rng([n, seed])
     y, predictions = draw(n, rng, floor)
-    y_new, new = draw(new_rows, rng, floor)
+    y_new, new = draw(NEW_ROWS, rng, floor)
     bins, held = LabelBins.from_labels(y), held_out(predictions)
     low, high = constant_interval(y, COVERAGE)
     methods = {
         "TailRegressor's rule": ours(held, y, bins, Bounds(0.0, math.inf) if floor else Bounds(), new),
         "split conformal": split_conformal(held, y, new),
-        "constant": (np.full(new_rows, low), np.full(new_rows, high)),
+        "constant": (np.full(NEW_ROWS, low), np.full(NEW_ROWS, high)),
     }
     region = bins.regions()[bins.index(y_new)]
-    rare = rarest(y_new, LabelDensity.from_bins(bins))
+    masks = {part: region == part for part in PARTS}
+    masks |= {"all": np.ones(NEW_ROWS, bool), "rarest": rarest(y_new, LabelDensity.from_bins(bins))}
     unit = math.sqrt(float(moments(LEVEL, TOTAL, floor)[1]))
-    found: list[dict[str, float | str]] = []
-    for method, (lower, upper) in methods.items():
-        inside, width = (y_new >= lower) & (y_new <= upper), (upper - lower) / unit
-        for part in PARTS:
-            mask = {"all": np.ones(new_rows, bool), "rarest": rare}.get(part, region == part)
-            if mask.any():
-                found.append(
-                    {"n": n, "seed": seed, "method": method, "part": part, "hits": int(inside[mask].sum()),
-                     "rows": int(mask.sum()), "width": float(width[mask].mean()),
-                     "outside": int((np.minimum(lower, upper) < 0)[mask].sum())}
-                )  # fmt: skip
-    return found
+    return [
+        {
+            "n": n, "part": part, "method": method, "rows": int(rows.sum()),
+            "hits": int(((y_new >= lower) & (y_new <= upper))[rows].sum()),
+            "width": float(((upper - lower) / unit)[rows].mean()),
+            "outside": int((np.minimum(lower, upper) < 0)[rows].sum()),
+        }
+        for part, rows in masks.items() if rows.any()
+        for method, (lower, upper) in methods.items()
+    ]  # fmt: skip
+
+
+def simulate(sizes: Sequence[int], draws: int, floor: bool) -> pd.DataFrame:
+    """Return the scores of all draws by size and part."""
+    scores = [row for n in sizes for seed in range(draws) for row in one_draw(n, seed, floor)]
+    results = pd.DataFrame(scores).astype({"part": pd.CategoricalDtype(list(PARTS))})
+    return results.sort_values(["n", "part"], kind="stable")
 
 
 def table_of(results: pd.DataFrame) -> str:
@@ -143,7 +144,7 @@ def table_of(results: pd.DataFrame) -> str:
         "| rows | labels | method | coverage | Wilson 95% | std over draws | width | below 0 |",
         "|--:|---|---|--:|--:|--:|--:|--:|",
     ]
-    for (n, part, method), group in results.groupby(["n", "part", "method"], sort=False):
+    for (n, part, method), group in results.groupby(["n", "part", "method"], sort=False, observed=True):
         hits, rows = int(group["hits"].sum()), int(group["rows"].sum())
         low, high = wilson_interval(hits, rows)
         spread = (group["hits"] / group["rows"]).std()
@@ -154,50 +155,31 @@ def table_of(results: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def simulate(sizes: tuple[int, ...], draws: int, floor: bool = False, workers: int = 1) -> pd.DataFrame:
-    """Return the scores of all draws, ordered by size, part and method."""
-    jobs = [(n, seed, 1000, floor) for n in sizes for seed in range(draws)]
-    if workers == 1:
-        found = [one_draw(*job) for job in jobs]
-    else:
-        with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            found = list(pool.map(one_draw, *zip(*jobs, strict=True), chunksize=10))
-    results = pd.DataFrame([row for rows in found for row in rows])
-    order = results["part"].map(PARTS.index)
-    return results.assign(order=order).sort_values(["n", "order"], kind="stable").drop(columns="order")
-
-
-def main() -> int:
+def main() -> None:
+    """Simulate both tables; print or write them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
-    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--write", action="store_true", help="write research/results/coverage_simulation.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    plain, bounded = (
-        simulate(tuple(options.sizes), options.draws, floor, options.workers) for floor in (False, True)
-    )
+    plain, bounded = (simulate(options.sizes, options.draws, floor) for floor in (False, True))
     own = bounded[(bounded["method"] == "TailRegressor's rule") & (bounded["part"] == "all")]
-    outside, ends = int(own["outside"].sum()), int(own["rows"].sum())
+    leaving = f"{own['outside'].sum():,} of {own['rows'].sum():,}"
     text = (
         f"## Labels without bounds\n\n{table_of(plain)}\n\n## Labels of at least 0, 30% of them 0\n\n"
-        f"{outside:,} of {ends:,} intervals of TailRegressor's rule leave the bounds.\n\n{table_of(bounded)}"
+        f"{leaving} intervals of TailRegressor's rule leave the bounds.\n\n{table_of(bounded)}"
     )
     print(text)
     if options.write:
-        about = (__doc__ or "").strip().splitlines()
-        body = "\n".join(about[4:])
-        title = about[0].rstrip(".").replace("200", str(options.draws))
-        (DOCS / "coverage_simulation.md").write_text(
-            f"# {title}\n\nWritten by `python research/studies/coverage_simulation.py --write` with "
-            f"the seeds 0 to {options.draws - 1}; do not edit.\n\n{body}\n\n{text}\n",
-            encoding="utf-8",
-        )
-    return 0
+        title, _, _, _, *body = (__doc__ or "").strip().splitlines()
+        about = "Written by `python research/studies/coverage_simulation.py --write` with the seeds 0 to "
+        about += f"{options.draws - 1}; do not edit."
+        lines = ["# " + title.rstrip("."), "", about, "", *body, "", text, ""]
+        PAGE.write_text("\n".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,10 +1,10 @@
 """Attack saved models and tables with thousands of files, and count what happened.
 
-``make fuzz`` runs this script: 5,000 mutated models, the targeted attacks of `attacks` and 500 malformed
-tables. Each file is read, and rows predicted, in a process of its own. It must load, or be refused with an
-error of one line that names it; an attack on a field must be refused. It is a failure if the process ends,
-runs code, opens another file, or takes more than `SECONDS` of processor time or `MEMORY`: the exit code is
-then 1. The same seed gives the same files.
+``make fuzz`` runs this script: 5,000 mutated models, the attacks of `attacks` on fields and arrays, and
+500 malformed tables. Each file is read, and rows predicted, in a process of its own. It must load, or be
+refused with an error of one line that names it; a value of a wrong kind must be refused. It is a failure if
+the process ends, runs code, opens another file, or takes more than `SECONDS` of processor time or `MEMORY`:
+the exit code is then 1. The same seed gives the same files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,13 +43,15 @@ SECONDS, MEMORY = 2, 1_000_000_000
 """Most processor time, and most growth of the process in bytes, for one file."""
 WAIT = 30
 """Seconds after which a process that still runs is ended."""
+EITHER = ("loads", "refused")
 Arrays = dict[str, np.ndarray]
-EXTREMES: list[Any] = [
-    None, True, -1, 0, 1, 2.5, 10**6, 10**9, 10**20, 10**400, 1e308, "", "x", "os.system", "__class__",
-    "x" * 10_000, [], {}, [[]], [0] * 50_000, {"$float": "nan"}, {"$float": "inf"}, {"$tuple": [1, 2]},
-    {"a": {"a": {}}},
-]  # fmt: skip
 NAN = {"$float": "nan"}
+WRONG: list[Any] = [10**400, NAN, "__class__", {"os.system": {}}, [[]]]
+"""Values that a field takes only if it has one of the same kind: number, text, mapping, list."""
+EXTREMES: list[Any] = [
+    None, True, -1, 0, 1, 2.5, 10**6, 10**9, 10**20, 1e308, "", "x" * 10_000, [], {}, [0] * 50_000,
+    {"$float": "inf"}, {"$tuple": [1, 2]}, {"a": {"a": {}}}, *WRONG,
+]  # fmt: skip
 
 
 # -- models ----------------------------------------------------------------------------------------
@@ -126,12 +129,20 @@ def flipped(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the paths of all values inside JSON; of a list, those of its first three items."""
     if path:
         yield path
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inside:
-        if not (isinstance(key, int) and key > 2):
+        if key != "$float" and not (isinstance(key, int) and key > 2):
             yield from places(item, (*path, key))
+
+
+def parent_of(content: Any, path: Sequence[Any]) -> tuple[Any, Any]:
+    """Return the mapping or list that has a place, and its key there."""
+    for key in path[:-1]:
+        content = content[key]
+    return content, path[-1]
 
 
 def spoilt_json(data: bytes, rng: np.random.Generator) -> bytes:
@@ -141,10 +152,7 @@ def spoilt_json(data: bytes, rng: np.random.Generator) -> bytes:
         found = list(places(content))
         if not found:
             break
-        *way, last = found[int(rng.integers(len(found)))]
-        parent = content
-        for key in way:
-            parent = parent[key]
+        parent, last = parent_of(content, found[int(rng.integers(len(found)))])
         kind = int(rng.integers(5))
         if kind == 0:
             del parent[last]
@@ -203,79 +211,44 @@ SPOILS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "another type": lambda array: array.astype(np.int32 if array.dtype.kind == "f" else np.float32),
 }
 """Ways to spoil an array."""
-_INTERVALS = "targets.0.intervals.ConformalIntervals"
-_WORDS, _DAY = "table.columns.4.TextColumn", "table.columns.5.DateColumn"
-WRONG: list[Any] = [10**400, "__class__", {"os.system": {}}, [[]], NAN]
-"""Values that no field of `PLACES` takes."""
-PLACES = f"""
-    params parts backbone table targets record bases n_features_in feature_names_in picture_size base_given
-    params.many params.few params.device params.method params.method_options params.monitor params.backbone
-    params.base params.bins params.bounds params.conformal params.augment params.epochs params.batch_size
-    params.random_state params.validation_fraction params.__class__ parts.members parts.head parts.head.prior
-    parts.losses parts.nll.weight parts.latent parts.latent.dim parts.inference parts.perturbation
-    parts.resampling parts.weights.radius parts.weights.bandwidth parts.smoothing.radius parts.__class__
-    backbone.name backbone.own backbone.options backbone.options.hidden backbone.options.blocks
-    backbone.options.columns backbone.options.dropout backbone.feature_dim table.names table.columns
-    targets.0 targets.0.emphasis targets.0.scaling targets.0.labels targets.0.labels.bounds
-    targets.0.labels.support targets.0.labels.many targets.0.intervals targets.0.held.prediction
-    {_INTERVALS}.column {_INTERVALS}.column.names {_INTERVALS}.stretches record.held_out
-    record.recalibrated record.histories
-""".split()
-"""Fields of the model ``plain`` that are attacked with each of `WRONG`."""
-ATTACKS: dict[str, dict[str, list[Any]]] = {
+TEXT, DAY, MODEL = ("table", "columns", 4), ("table", "columns", 5), ("bases", 0, "models", 0)
+OTHERS = "RandomForestRegressor", "Pipeline", "KNeighborsRegressor", "SVR", "builtins.eval"
+ATTACKS: dict[str, dict[tuple[Any, ...], list[Any]]] = {
     "plain": {
-        "params.device": ["xyz", "cuda:99"],
-        "params.method": ["__init__", "x" * 1000, None],
-        "parts.members": [999, 10**9, 0],
-        "parts.latent.dim": [10**9],
-        "parts.perturbation.samples": [10**9],
-        "backbone.name": ["resnet50", None],
-        "backbone.options.hidden": [[30_000, 30_000], [8] * 200_000, [0]],
-        "backbone.feature_dim": [10**9, 1, 0],
-        "picture_size": [[10**6, 10**6]],
-        "table": [None, 5],
-        "target_names": [["a", "b"]],
-        f"{_INTERVALS}.column.column": [5, 10**9, "zzz"],
+        ("params", "device"): ["xyz", "cuda:99"],
+        ("params", "method"): ["__init__", "x" * 1000, None],
+        ("parts", "members"): [999, 10**9, 0],
+        ("parts", "latent.dim"): [10**9],
+        ("parts", "perturbation.samples"): [10**9],
+        ("backbone", "name"): ["resnet50", None],
+        ("backbone", "options", "hidden"): [[30_000, 30_000], [8] * 200_000, [0]],
+        ("backbone", "feature_dim"): [10**9, 1, 0],
+        ("picture_size",): [[10**6, 10**6]],
+        ("target_names",): [["a", "b"]],
     },
     "text": {
-        f"{_WORDS}.input": ["filename"],
-        f"{_WORDS}.token_pattern": ["(a+)+$"],
-        f"{_WORDS}.ngram_range": [[1, 10**6]],
-        f"{_WORDS}.tokenizer": ["os.system"],
-        f"{_WORDS}.n_jobs": [200],
-        "table.columns.4": [None, {"HashingVectorizer": {"input": "filename"}}],
-        "table.columns.3.CategoryColumn.values": [["b", "a"], [5, "a"], ["a"]],
-        f"{_DAY}.zone": ["dateutil//etc/passwd", "/etc/passwd", "../../../etc/passwd", "nowhere"],
-        f"{_DAY}.shape": ["%d" * 1000],
-        f"{_DAY}.parts": [["__class__"], ["day", "year"], []],
-        "table.columns": [[], 5, None],
+        (*TEXT, "TextColumn", "input"): ["filename"],
+        (*TEXT, "TextColumn", "token_pattern"): ["(a+)+$"],
+        (*TEXT, "TextColumn", "tokenizer"): ["os.system"],
+        (*TEXT, "TextColumn", "n_jobs"): [200],
+        TEXT: [None, {"HashingVectorizer": {"input": "filename"}}],
+        ("table", "columns", 3, "CategoryColumn", "values"): [["b", "a"], [5, "a"], ["a"]],
+        (*DAY, "DateColumn", "zone"): ["dateutil//etc/passwd", "/etc/passwd", "../../etc/passwd", "nowhere"],
+        (*DAY, "DateColumn", "shape"): ["%d" * 1000],
+        (*DAY, "DateColumn", "parts"): [["__class__"], ["day", "year"], []],
     },
-    "catboost": {"bases.0.models.0.CatBoost.missing": [["x"] * 3, ["AsIs"]], "bases.0.scale": [0, -1]},
-    "lightgbm": {"bases.0.models.0.BoostedTrees.features": [10**9, 2]},
-    "linear": {
-        "bases.0.models.0.Linear.steps": [[["fit", [3]]], 5],
-        "bases.0.models.0": [
-            *({kind: {"n_jobs": 200}} for kind in ("BaggingRegressor", "RandomForestRegressor", "Pipeline")),
-            *({kind: {}} for kind in ("KNeighborsRegressor", "SVR", "KDTree", "builtins.eval")),
-        ],
-    },
+    "catboost": {(*MODEL, "CatBoost", "missing"): [["x"] * 3, ["AsIs"]], ("bases", 0, "scale"): [0, -1]},
+    "lightgbm": {(*MODEL, "BoostedTrees", "features"): [10**9, 2]},
+    "linear": {(*MODEL, "Linear", "steps"): [[["fit", [3]]], 5], MODEL: [{name: {}} for name in OTHERS]},
 }
-"""Other values that must be refused, by model and field."""
+"""Values of the right kind that must be refused all the same, by model and field."""
 
 
-def _parent(model: Any, place: str) -> tuple[Any, Any]:
-    """The mapping or list that has a place, and its key there."""
-    if place.startswith("parts."):  # whose keys have dots
-        return model["parts"], place.removeprefix("parts.")
-    *way, last = (int(key) if key.isdigit() else key for key in place.split("."))
-    for key in way:
-        model = model[key]
-    return model, last
-
-
-def put(model: dict[str, Any], place: str, value: Any) -> None:
-    parent, last = _parent(model, place)
-    parent[last] = value
+def kind_of(value: Any) -> str:
+    """Name the kind of a value in JSON."""
+    if isinstance(value, (int, float)) or (isinstance(value, dict) and "$float" in value):
+        return "number"
+    return type(value).__name__
 
 
 def spoil(model: dict[str, Any], arrays: Arrays, name: str, how: str, *, declared: bool) -> None:
@@ -283,23 +256,29 @@ def spoil(model: dict[str, Any], arrays: Arrays, name: str, how: str, *, declare
     with np.errstate(invalid="ignore", over="ignore"):
         arrays[name] = np.ascontiguousarray(SPOILS[how](arrays[name]))
     if declared and name.startswith("model."):
-        put(model, name.removeprefix("model."), list(arrays[name].shape))
+        path = [int(key) if key.isdigit() else key for key in name.split(".")[1:]]
+        parent, last = parent_of(model, path)
+        parent[last] = list(arrays[name].shape)
 
 
 def attacks(name: str, source: Source) -> Iterator[tuple[str, bytes, tuple[str, ...]]]:
     """Yield the words for each attack on a model, the file, and what may come of it."""
-    every = dict.fromkeys(PLACES if name == "plain" else (), WRONG)
-    for attacked in (every, ATTACKS.get(name, {})):
-        for place, values in attacked.items():
-            for value in values:
-                model, arrays = source.parts
-                put(model, place, value)
-                yield f"{place} = {str(value)[:40]}", forged(model, arrays_to_bytes(arrays)), ("refused",)
-    for array in (array for array in source.parts[1] if array.startswith("model.")):
+    whole, every = source.parts
+    planned = [(path, value, True) for path, values in ATTACKS[name].items() for value in values]
+    for path in places(whole) if name == "plain" else ():
+        parent, last = parent_of(whole, path)
+        planned += [(path, value, kind_of(value) != kind_of(parent[last])) for value in WRONG]
+    for path, value, refused in planned:
+        model, arrays = source.parts
+        parent, last = parent_of(model, path)
+        parent[last] = value
+        words = f"{'.'.join(map(str, path))} = {str(value)[:40]}"
+        yield words, forged(model, arrays_to_bytes(arrays)), ("refused",) if refused else EITHER
+    for array in every:
         for how in SPOILS:
             model, arrays = source.parts
             spoil(model, arrays, array, how, declared=True)
-            yield f"{array} {how}", forged(model, arrays_to_bytes(arrays)), ("loads", "refused")
+            yield f"{array} {how}", forged(model, arrays_to_bytes(arrays)), EITHER
 
 
 # -- malformed tables ------------------------------------------------------------------------------
@@ -319,18 +298,7 @@ def malformed(number: int, rng: np.random.Generator) -> bytes:
         return flipped(buffer.getvalue(), rng) if rng.random() < 0.7 else buffer.getvalue()
     encodings = ["utf-8", "utf-8", "utf-16", "utf-32", "utf-7", "cp1252", "utf-8-sig"]
     data = table.to_csv(index=False).encode(str(rng.choice(encodings)))
-    odd = [
-        b"\x00",
-        b"\x1b[2J",
-        b"\xe2\x80\xa8",
-        b"=cmd()",
-        b"9" * 400,
-        b"# note\n",
-        b'"',
-        b",",
-        b"\n\n",
-        b"\r",
-    ]
+    odd = [b"\x00", b"\x1b[2J", b"\xe2\x80\xa8", b"=cmd()", b"9" * 400, b"# note\n", b'"', b",", b"\r"]
     at = int(rng.integers(len(data) + 1))
     data = data[:at] + odd[int(rng.integers(len(odd)))] * int(rng.choice([1, 1, 50])) + data[at:]
     return flipped(data, rng) if rng.random() < 0.3 else data
@@ -439,17 +407,15 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=5000)
     parser.add_argument("--tables", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0, help="number of the first mutated model")
-    parser.add_argument("--no-attacks", action="store_true", help="leave out the targeted attacks")
     given = parser.parse_args()
     if os.environ.get("OMP_NUM_THREADS") != "1":  # a process with threads cannot be divided
         os.execve(sys.executable, sys.orig_argv, {**os.environ, "OMP_NUM_THREADS": "1"})
     counts: Counter[str] = Counter()
-    slowest, largest, either = 0.0, 0, ("loads", "refused")
+    most = [0.0, 0.0]
 
-    def count(kind: str, name: str, allowed: tuple[str, ...], result: tuple[str, float, int]) -> None:
-        nonlocal slowest, largest
-        found, slowest, largest = result[0], max(slowest, result[1]), max(largest, result[2])
+    def count(kind: str, name: str, attempt: Callable[[], object], file: Path, allowed: Any = EITHER) -> None:
+        found, *cost = alone(attempt, file)
+        most[:] = map(max, most, cost)
         if found not in allowed:
             print(f"{kind} {name}: {found}", flush=True)
             found = "failed"
@@ -460,30 +426,26 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fuzz-") as temporary:
         path, table = Path(temporary, "m.tailwise"), Path(temporary, "t.csv")
         sources = {name: sound(name, path.parent) for name in NAMES}
-
-        def of(source: Source, data: bytes) -> tuple[str, float, int]:
-            path.write_bytes(data)
-            return alone(lambda: try_model(path, source.rows), path)
-
-        for source in sources.values():  # all is imported before processes divide and memory is counted
+        for name, source in sources.items():  # all is imported before processes divide and memory is counted
             path.write_bytes(source.data)
             try_model(path, source.rows)
-            if (result := of(source, source.data))[0] != "loads":
-                sys.exit(f"a sound model fails: {result[0]}")
+            count("sound model", name, partial(try_model, path, source.rows), path, ("loads",))
         gc.freeze()
-        for name, source in () if given.no_attacks else sources.items():
+        for name, source in sources.items():
             for words, data, allowed in attacks(name, source):
-                count("attack", f"{name} {words}", allowed, of(source, data))
-        for number in range(given.first, given.first + given.models):
+                path.write_bytes(data)
+                count("attack", f"{name} {words}", partial(try_model, path, source.rows), path, allowed)
+        for number in range(given.models):
             source = sources[NAMES[number % len(NAMES)]]
-            result = of(source, mutated(source, np.random.default_rng([given.seed, number])))
-            count("model", str(number), either, result)
+            path.write_bytes(mutated(source, np.random.default_rng([given.seed, number])))
+            count("model", str(number), partial(try_model, path, source.rows), path)
         for number in range(given.tables):
             table.write_bytes(malformed(number, np.random.default_rng([given.seed, number, 1])))
-            result = alone(lambda: split_targets(read_table(table), ["price"], str(table)), table)
-            count("table", str(number), either, result)
-    most = f"at most {slowest:.1f} s and {largest / 1e9:.2f} GB"
-    print(f"{counts.total()} files, seed {given.seed}: {dict(counts)}; {most}")
+            count(
+                "table", str(number), lambda: split_targets(read_table(table), ["price"], str(table)), table
+            )
+    print(f"{counts.total()} files, seed {given.seed}: {dict(counts)}", end="; ")
+    print(f"at most {most[0]:.1f} s and {most[1] / 1e9:.2f} GB")
     sys.exit(1 if any(key.endswith("failed") for key in counts) else 0)
 
 
