@@ -132,7 +132,7 @@ def test_intervals_by_the_number_of_a_column_and_what_is_wrong() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             quick(**params).fit(X, y)
-    with pytest.raises(ValueError, match="cannot be part of an ONNX file: pass coverage=None"):
+    with pytest.raises(ValueError, match="cannot hold intervals by a column: pass coverage=None"):
         quick(conformal_by=1).fit(x, y).export_onnx("never.onnx")
 
 

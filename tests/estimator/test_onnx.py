@@ -214,7 +214,7 @@ def test_the_file_is_one_and_says_what_it_holds(exported: Path) -> None:
     [
         ({"base": DummyRegressor()}, {}, r"DummyRegressor cannot be exported.*CatBoost, LightGBM"),
         ({"backbone": nn.Linear(4, 4), "feature_dim": 4}, {}, "export_onnx is for tables"),
-        ({"conformal_by": 1}, {}, "cannot be part of an ONNX file: pass coverage=None"),
+        ({"conformal_by": 1}, {}, "an ONNX file cannot hold intervals by a column: pass coverage=None"),
         ({}, {"quantiles": (0.0,)}, "quantile levels must lie between 0 and 1"),
         ({}, {"coverage": 90}, "coverage must lie between 0 and 1"),
     ],
@@ -243,7 +243,7 @@ def test_an_export_that_went_wrong_is_not_written(
 
     for wrong in (other_scale, one_row_only):
         monkeypatch.setattr(export, "_traced", lambda *_, wrong=wrong: wrong(onnx.load(exported)))
-        monkeypatch.setattr(export, "put_in_front", lambda *_: None)
+        monkeypatch.setattr(export, "put_trees", lambda *_: None)
         with pytest.raises(RuntimeError, match="would not predict as the model does"):
             whole.export_onnx(tmp_path / "m.onnx")
     assert not os.listdir(tmp_path)

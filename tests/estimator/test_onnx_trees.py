@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 
 from tailwise.labels.bins import LabelBins
 from tailwise.model.base import CrossFit, CrossFitted, deal_folds
-from tailwise.onnx.trees import BASE, base_model, check_exportable
+from tailwise.onnx.nodes import BASE, check_exportable, put_trees
 
 
 def catboost(**options: Any) -> CatBoostRegressor:
@@ -53,9 +53,16 @@ def fitted(regressor: Any) -> tuple[CrossFitted, LabelBins]:
     return base, LabelBins.from_labels(y)
 
 
-def run(proto: Any, x: np.ndarray) -> np.ndarray:
+def run(bases: list[CrossFitted], bins: list[LabelBins], x: np.ndarray) -> np.ndarray:
+    """Predictions of the bases, from a graph that returns its input `BASE`."""
+    helper, double = onnx.helper, onnx.TensorProto.DOUBLE
+    values = {"x": ["rows", 4], BASE: ["rows", len(bases)], "answer": ["rows", len(bases)]}
+    *inputs, answer = (helper.make_tensor_value_info(name, double, shape) for name, shape in values.items())
+    graph = helper.make_graph([helper.make_node("Identity", [BASE], ["answer"])], "g", inputs, [answer])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    put_trees(proto, bases, bins)
     onnx.checker.check_model(proto, full_check=True)
-    found: np.ndarray = onnxruntime.InferenceSession(proto.SerializeToString()).run([BASE], {"x": x})[0]
+    found: np.ndarray = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})[0]
     return found
 
 
@@ -75,7 +82,7 @@ def test_trees_predict_as_their_library(regressor: Any) -> None:
     base, bins = fitted(regressor)
     x = new_rows()
     wide = LabelBins(bins.edges * 7 + 3, bins.counts)
-    found = run(base_model([base, base], [bins, wide], 4, 18), x)
+    found = run([base, base], [bins, wide], x)
     wanted = np.stack([(base.predict(x) - b.location) / b.scale for b in (bins, wide)], axis=1)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
@@ -93,7 +100,7 @@ def test_trees_predict_as_their_library(regressor: Any) -> None:
 def test_options_that_trees_do_not_show(regressor: Any, message: str) -> None:
     base, bins = fitted(regressor)
     with pytest.raises(ValueError, match=message):
-        base_model([base], [bins], 4, 18)
+        run([base], [bins], new_rows())
 
 
 @pytest.mark.parametrize(

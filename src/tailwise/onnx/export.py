@@ -1,19 +1,19 @@
 """Fitted models as ONNX, for places without Python: base, networks, calibration and dial in one graph.
 
 Networks, calibration, label priors, bounds and intervals are the code that predicts, traced. Only the base
-(`trees`), the encoding of columns (`columns`) and the functions of the Student-t (`student_t`) are built from
+and the encoding of columns (`nodes`), and the functions of the Student-t (`student_t`), are built from
 operations that ONNX has.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,21 @@ from tailwise._version import __version__
 from tailwise.calibration.calibration import Calibration, Raw
 from tailwise.calibration.intervals import ConformalIntervals
 from tailwise.calibration.scaling import standard_deviation
-from tailwise.distributions.members import Distribution
+from tailwise.distributions.members import Distribution, checked_coverage
 from tailwise.distributions.transform import Tabulated
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.support import LabelSupport
 from tailwise.model.model import Model, of_target
-from tailwise.onnx.columns import columns_inside, raw_inputs, takes_columns
+from tailwise.onnx.nodes import (
+    BASE,
+    OUTPUTS,
+    check_exportable,
+    columns_inside,
+    put_trees,
+    raw_inputs,
+    takes_columns,
+)
 from tailwise.onnx.student_t import StudentTails, traceable
-from tailwise.onnx.trees import BASE, base_model, check_exportable, put_in_front
 from tailwise.writing import write_atomically
 
 Floats = NDArray[np.float64]
@@ -60,13 +67,12 @@ def export_onnx(
 
     The input ``x`` is float64 (N, F), a matrix of `TablePreprocessor.matrix`; an infinity counts as missing.
     With `raw_columns` the inputs are the columns of the table, (N,) each, as `column_inputs` makes them:
-    numbers are float64, NaN where missing; categories are strings, empty where missing. A call needs at
-    least one row.
+    numbers are float64, NaN where missing; categories are strings, empty where missing.
 
     The outputs are float64, in the units of y: ``prediction`` and ``std`` (N,), ``quantiles`` (N, Q),
-    ``lower`` and ``upper`` (N,). With several targets they are (N, T) and (N, T, Q). The label prior is that
-    of the model, which `Model.at` changes. The file's metadata has the levels, the coverage, `rare`, the
-    emphasis and the names of the columns; with `raw_columns`, ``inputs`` says what each input is.
+    ``lower`` and ``upper`` (N,). With several targets they are (N, T) and (N, T, Q). The file's metadata has
+    the levels, the coverage, `rare`, the emphasis and the names of the columns; with `raw_columns`,
+    ``inputs`` says what each input is.
 
     Five CatBoost models of 1000 trees take about 24 MB. An emphasis needs memory for up to 100 numbers per
     row, and for each member of a mixture, several times: pass large tables in batches of some thousand rows.
@@ -76,20 +82,18 @@ def export_onnx(
     if raw_columns:
         columns_inside(model.table.encoder)  # refuses columns before the work, not after it
     graph = _Graph(model, levels, coverage, rare).eval()
-    rows, base, trees = graph.rows_to_check(), None, None
+    rows = graph.rows_to_check()
+    inputs = [rows]
     if model.base.targets:
-        trees = base_model(model.base.targets, model.latent_bins, rows.shape[1], OPSET)
         columns = zip(model.base.targets, model.latent_bins, strict=True)
-        base = torch.from_numpy(
-            np.stack([(target.latent(rows.numpy()) - b.location) / b.scale for target, b in columns], axis=1)
-        )
-    with warnings.catch_warnings():
+        base = [(target.latent(rows.numpy()) - b.location) / b.scale for target, b in columns]
+        inputs.append(torch.from_numpy(np.stack(base, axis=1)))
+    with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # the exporter's, about itself
-        with torch.no_grad():
-            graph(rows, base)  # fills caches with real tensors
-        proto = _traced(graph, rows[:7], None if base is None else base[:7])
-    if trees is not None:
-        put_in_front(trees, proto)
+        wanted = graph(*inputs)  # fills caches with real tensors, too
+        proto = _traced(graph, [value[:7] for value in inputs])
+    if model.base.targets:
+        put_trees(proto, model.base.targets, model.latent_bins)
     # Under a label prior there is no emphasis.
     emphases = [None if math.isnan(target.emphasis) else target.emphasis for target in model.targets]
     for key, value in {
@@ -104,7 +108,7 @@ def export_onnx(
         entry = proto.metadata_props.add()
         entry.key, entry.value = key, json.dumps(value)
     data: bytes = proto.SerializeToString()
-    _verify(data, graph, rows, base)
+    _verify(data, rows, wanted, graph)
     if raw_columns:
         data = takes_columns(proto, model.table.encoder).SerializeToString()
     path = Path(path)
@@ -116,35 +120,32 @@ def _check_can_be_exported(
     model: Model, levels: Sequence[float], coverage: float | None, rare: float | None
 ) -> None:
     """Raise an error for a model or outputs that an ONNX file cannot hold."""
-    if model.base.given:
-        raise ValueError(
-            "this model was fitted with base_prediction, from a model that cannot be part of an ONNX file: "
-            "fit with base='auto' or base=None to export"
-        )
-    if model.inputs.groups.names and coverage is not None:
-        raise ValueError(
-            "intervals by a column (conformal_by) cannot be part of an ONNX file: pass coverage=None to "
-            "leave out intervals, or fit without conformal_by"
-        )
-    if any(isinstance(target.labels.transform, Tabulated) for target in model.targets):
-        raise ValueError(
-            "a target_transform of your own cannot be part of an ONNX file: fit with 'log', 'yeo-johnson' "
-            "or None to export"
-        )
-    for target in model.base.targets:
-        check_exportable(target.models[0])
     require_onnx()
-    if not all(0 < q < 1 for q in levels):
-        raise ValueError(f"quantile levels must lie between 0 and 1, got {list(levels)}")
-    if coverage is not None and not 0 < coverage < 1:
-        raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}")
-    if rare is not None and coverage is None:
-        raise ValueError("rare is for intervals: give a coverage")
     if not model.inputs.is_table:
         raise ValueError(
             "export_onnx is for tables, not for pictures or what a backbone of your own takes: "
             "export `networks_` with torch.onnx and an input of yours"
         )
+    refused = {
+        "base_prediction: fit with base='auto' or None": model.base.given,
+        "a target_transform of your own: fit with 'log', 'yeo-johnson' or None": any(
+            isinstance(target.labels.transform, Tabulated) for target in model.targets
+        ),
+        "intervals by a column: pass coverage=None, or fit without conformal_by": (
+            model.inputs.groups.names and coverage is not None
+        ),
+    }
+    for what, there in refused.items():
+        if there:
+            raise ValueError(f"an ONNX file cannot hold {what}")
+    for target in model.base.targets:
+        check_exportable(target.models[0])
+    if not all(0 < level < 1 for level in levels):
+        raise ValueError(f"quantile levels must lie between 0 and 1, got {list(levels)}")
+    if coverage is not None:
+        checked_coverage(coverage)
+    elif rare is not None:
+        raise ValueError("rare is for intervals: give a coverage")
 
 
 def column_inputs(model: Model, x: Any) -> dict[str, NDArray[Any]]:
@@ -167,36 +168,47 @@ def require_onnx() -> None:
         ) from error
 
 
-def _traced(graph: _Graph, x: Tensor, base: Tensor | None) -> Any:
+def _traced(graph: _Graph, inputs: Sequence[Tensor]) -> Any:
     """The graph as an ONNX model for any number of rows."""
-    given = (x,) if base is None else (x, base)
-    with torch.no_grad(), _quiet():
+    names, logger = ["x", BASE][: len(inputs)], logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # no notes on packages that it does not find
+    try:
         # In two steps: of a model, torch.onnx would try tracing that fixes the number of rows.
-        rows = torch.export.Dim("rows", max=MAX_ROWS)
-        exported = torch.export.export(graph, given, dynamic_shapes=[{0: rows}] * len(given), strict=False)
+        rows = [{0: torch.export.Dim("rows", max=MAX_ROWS)}] * len(inputs)
+        exported = torch.export.export(graph, tuple(inputs), dynamic_shapes=rows, strict=False)
         program = torch.onnx.export(
-            exported, dynamo=True, opset_version=OPSET, input_names=["x", BASE][: len(given)], verbose=False
+            exported,
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=names,
+            output_names=graph.outputs,
+            verbose=False,
         )
+    finally:
+        logger.setLevel(level)
     assert program is not None
     proto = program.model_proto
-    _rename(proto.graph, graph.outputs)
+    symbol = proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    for value in (*proto.graph.input, *proto.graph.value_info, *proto.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param == symbol:
+                dim.dim_param = "rows"
     return proto
 
 
-def _verify(data: bytes, graph: _Graph, x: Tensor, base: Tensor | None) -> None:
+def _verify(data: bytes, x: Tensor, wanted: Sequence[Tensor], graph: _Graph) -> None:
     """Run an exported model on numbers of rows that the exporter has not seen, before anyone else does."""
     import onnxruntime
 
-    scale = graph.scale.numpy()  # (T,)
     try:
         session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
         for rows in (1, len(x)):
-            with torch.no_grad():
-                wanted = graph(x[:rows], None if base is None else base[:rows])
-            for output, value in zip(session.run(None, {"x": x[:rows].numpy()}), wanted, strict=True):
-                units = scale.reshape(-1, *[1] * (value.dim() - 2)) if graph.several else scale[0]
+            for output, whole in zip(session.run(None, {"x": x[:rows].numpy()}), wanted, strict=True):
+                value = whole[:rows].numpy()
+                units = graph.scale.numpy().reshape(-1, *[1] * (value.ndim - 1 - graph.several))
                 # The median, as rounding may carry a single row into the next label bin.
-                off = np.median(np.abs(output - value.numpy()) / units, axis=0).max()
+                off = np.median(np.abs(output - value) / units, axis=0).max()
                 if output.shape != value.shape or not off < TOLERANCE:
                     raise ValueError(f"outputs of shape {output.shape} differ by {off:.1g}")
     except Exception as error:
@@ -205,34 +217,6 @@ def _verify(data: bytes, graph: _Graph, x: Tensor, base: Tensor | None) -> None:
             f"the ONNX file would not predict as the model does ({reason}): use a base without a link, "
             f"another backbone, or another version of torch ({torch.__version__} here) and onnxscript"
         ) from error
-
-
-def _rename(graph: Any, names: Sequence[str]) -> None:
-    """Name the outputs and the rows; a value inside with the name of an output makes room."""
-    renamed = dict(zip((value.name for value in graph.output), names, strict=True))
-    renamed |= {name: f"{name}_inside" for name in names if name not in renamed}
-    for node in graph.node:
-        node.input[:] = [renamed.get(name, name) for name in node.input]
-        node.output[:] = [renamed.get(name, name) for name in node.output]
-    for value in (*graph.initializer, *graph.value_info, *graph.output):
-        value.name = renamed.get(value.name, value.name)
-    symbol = graph.input[0].type.tensor_type.shape.dim[0].dim_param
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param == symbol:
-                dim.dim_param = "rows"
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the exporter's notes on packages that it does not find."""
-    logger = logging.getLogger("torch.onnx")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 class _Graph(nn.Module):
@@ -281,10 +265,8 @@ class _Graph(nn.Module):
     @property
     def outputs(self) -> list[str]:
         """Names of what it returns, in order."""
-        names = ["prediction", "std"]
-        return (
-            names + ["quantiles"] * bool(len(self.levels)) + ["lower", "upper"] * (self.coverage is not None)
-        )
+        quantiles, interval = len(self.levels) > 0, self.coverage is not None
+        return list(itertools.compress(OUTPUTS, (True, True, quantiles, interval, interval)))
 
     def rows_to_check(self) -> Tensor:
         """Rows like those of the training table, some with missing values, one with nothing else."""
