@@ -13,12 +13,12 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from research.tests.conftest import RESULTS
-from tailwise.report.results import Figure, read_results
+from tailwise.report.results import read_results
 from tailwise_bench.choose import choose_contenders
 from tailwise_bench.cli import app
 from tailwise_bench.pivot import Column, number, pivot, with_spread
 from tailwise_bench.recipe import Recipe
-from tailwise_bench.statistics import Results, changes, effect, holm, p_values, planned
+from tailwise_bench.statistics import Figure, Results, changes, effect, holm, p_values, planned
 from tailwise_bench.suites import BUNDLED
 
 COMMIT = re.compile(r"commits? [0-9a-f]{7}")

@@ -117,8 +117,8 @@ def test_weights_reach_the_model_and_are_not_an_input(
     assert out.exit_code == 0, out.output
     assert (tmp_path / "m.html").read_text() == "page"
     facts = pages[0]
-    assert (facts.weight, facts.source, facts.target, facts.features) == ("w", "weighed.csv", "price", 2)
-    assert facts.trained_here and facts.seed == 3 and facts.seconds > 0
+    assert (facts.weight, facts.source, facts.target) == ("w", "weighed.csv", "price")
+    assert facts.trained_here and facts.seconds > 0
     out = run(*line, "-o", tmp_path / "n", "--weight", "w", "--test", place / "new.csv",
               "--valid", place / "new.csv")  # fmt: skip
     assert out.exit_code == 0, out.output

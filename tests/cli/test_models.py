@@ -146,7 +146,7 @@ def test_evaluate_measures_at_an_emphasis(run: Run, place: Path, tmp_path: Path,
     model = TailRegressor.load(place / "n.tailwise")
     lower, upper = model.predict_interval(new[["x", "z"]], emphasis=0.2).T
     assert low["regions"]["all"]["coverage"] == ((new["price"] >= lower) & (new["price"] <= upper)).mean()
-    assert pages[0].intervals == model.explain_intervals(target=0, emphasis=0.2)
+    assert pages[0].dial["emphasis"] == 0.2
 
 
 def test_a_label_prior_is_a_column_of_labels(run: Run, place: Path, pair: Path, tmp_path: Path) -> None:

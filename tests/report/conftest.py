@@ -1,6 +1,6 @@
 """Tiny fitted models, scored on the same test rows, and what a page says about them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
 
@@ -10,9 +10,9 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.model import base as bases
-from tailwise.report.baselines import Lineup, Training, fit_rival, line_up
 from tailwise.report.contest import PLAIN
-from tailwise.report.page import Drivers, Facts, drivers_of, model_page
+from tailwise.report.lineup import Lineup, fit_rival, line_up
+from tailwise.report.page import About, Drivers, drivers_of, model_page
 from tailwise.report.scores import Scores, Seen
 from tailwise.report.verdict import judge
 
@@ -53,7 +53,7 @@ def models() -> dict[str, TailRegressor]:
 def held(models: dict[str, TailRegressor]) -> TailRegressor:
     """VIR, which holds boosted trees as its rival."""
     model = copy(models["vir"])
-    trees = fit_rival(model, Training(*make_rows(700, seed=0)))
+    trees = fit_rival(model, *make_rows(700, seed=0))
     assert trees is not None
     model.model_ = replace(model.model_, rivals=(trees,))
     return model
@@ -83,25 +83,10 @@ def catboost(lineup: Lineup) -> Scores:
 
 
 @pytest.fixture(scope="session")
-def facts(models: dict[str, TailRegressor]) -> Callable[[str], Facts]:
-    """What the page about a method says besides its scores."""
-
-    def make(method: str) -> Facts:
-        return Facts(
-            target="rings & <things>",
-            source="shells.csv",
-            method=method,
-            train_rows=560,
-            features=3,
-            command=f"tailwise fit shells.csv --target 'rings & <things>' --report {'long_' * 20}.html",
-            intervals=models[method].explain_intervals(),
-            seed=0,
-            epochs=[3],
-            best_epochs=[2],
-            settings={"batch_size": 64, "lr": None},
-        )
-
-    return make
+def about() -> About:
+    """What a page says besides model and scores."""
+    command = f"tailwise fit shells.csv --target 'rings & <things>' --report {'long_' * 20}.html"
+    return About("rings & <things>", "shells.csv", command)
 
 
 @pytest.fixture(scope="session")
@@ -112,11 +97,11 @@ def drivers(models: dict[str, TailRegressor], vir: Scores) -> Drivers:
 
 
 @pytest.fixture(scope="session")
-def page(lineup: Lineup, drivers: Drivers, facts: Callable[[str], Facts], new_rows: Rows) -> str:
+def page(lineup: Lineup, drivers: Drivers, held: TailRegressor, about: About, new_rows: Rows) -> str:
     """The page about VIR beside its baselines, with names that must be escaped."""
     hostile = replace(
         drivers,
-        table=(replace(drivers.table[0], column="<script>a"),),
+        table={"<script>a": drivers.table["a"]},
         reasons=dict.fromkeys(drivers.reasons, [[("<i>why", 1.0)]] * 5),
     )
-    return model_page(lineup, judge(lineup), facts("vir"), new_rows[0].assign(a="<i>a</i>"), hostile)
+    return model_page(held, lineup, judge(lineup), about, new_rows[0].assign(a="<i>a</i>"), hostile)

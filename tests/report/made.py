@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tailwise.distributions.members import Normal
 from tailwise.labels.bins import LabelBins
-from tailwise.report.baselines import BOOSTER, CONSTANT, OTHER, Lineup, score_constant
+from tailwise.report.lineup import BOOSTER, CONSTANT, OTHER, Lineup, score_constant
 from tailwise.report.scores import LEVELS, Scores
 from tailwise.report.verdict import Verdict, judge
 

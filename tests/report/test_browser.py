@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tailwise.metrics import REGIONS
-from tailwise.report.ranking import comparison_page
+from tailwise.report.results import Results, comparison_page
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -59,8 +59,6 @@ def probed(page: str) -> str:
 
 @pytest.fixture(scope="module")
 def ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tailwise.report.results import Results
-
     scores = {
         region: {"mae": 1.234567, "rmse": 1.3, "nll": 2.345678, "coverage": 0.9, "width": 4.5}
         for region in REGIONS

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from tailwise import TailRegressor
 from tailwise.calibration.interval_scores import wilson_interval
-from tailwise.report import plots
-from tailwise.report.baselines import Lineup
 from tailwise.report.displays import (
+    INK,
+    PAPER,
     DependenceDisplay,
     DialDisplay,
     HistogramDisplay,
@@ -30,6 +30,7 @@ from tailwise.report.displays import (
     SparsificationDisplay,
     svg_element,
 )
+from tailwise.report.lineup import Lineup
 from tailwise.report.scores import LEVELS, Scores, Seen
 from tailwise.report.wording import number
 
@@ -131,25 +132,25 @@ def test_words_agree_with_the_figures(lineup: Lineup) -> None:
     vir = lineup.ours
     error = LabelErrorDisplay(lineup)
     worst = vir.along_label().sort_values("mae").iloc[-1]
-    assert f"largest near {vir.label(worst['center'])}: {number(worst['mae'])}." in error.text
-    assert "at least 5 test rows" in error.text
+    assert f"largest near {vir.label(worst['center'])}: {number(worst['mae'])}." in error.words.text
+    assert "at least 5 test rows" in error.words.text
     bars = RegionDisplay(lineup, "coverage")
     for scores in (vir, *lineup.baselines.values()):
         share = scores.inside[scores.mask("few")].mean()
-        assert f"{scores.title}: many " in bars.alt and f"few {share:.1%}" in bars.alt
+        assert f"{scores.title}: many " in bars.words.alt and f"few {share:.1%}" in bars.words.alt
     curve = vir.sparsification()
     half = number(float(np.interp(0.5, curve.removed, curve.error)))
-    assert f"from {number(vir.error.mean())} to {half}." in SparsificationDisplay(lineup).text
+    assert f"from {number(vir.error.mean())} to {half}." in SparsificationDisplay(lineup).words.text
     few = int(vir.bins.counts[vir.bins.regions() == "few"].sum())
-    assert f"{few:,} rows in few-shot bins." in HistogramDisplay(lineup).text
+    assert f"{few:,} rows in few-shot bins." in HistogramDisplay(lineup).words.text
 
 
 def test_the_dial_has_every_point(lineup: Lineup) -> None:
     chart = DialDisplay(lineup)
     assert list(chart.points) == [f"in use: {chart.dial.setting}", *(s.title for s in lineup.rivals)]
     for name, (x, y) in chart.points.items():
-        assert f"{name}: {number(x)} and {number(y)}" in chart.alt
-    assert chart.dial.text in chart.text
+        assert f"{name}: {number(x)} and {number(y)}" in chart.words.alt
+    assert chart.dial.text in chart.words.text
 
 
 def test_what_few_rows_cannot_show_is_not_said(
@@ -157,14 +158,14 @@ def test_what_few_rows_cannot_show_is_not_said(
 ) -> None:
     X, y = new_rows
     near = LabelErrorDisplay(Seen(models["vir"], X[y <= 5]).scores(y[y <= 5]))
-    assert f"No test row is above {int(y[y <= 5].max())}; training labels reach about" in near.text
+    assert f"No test row is above {int(y[y <= 5].max())}; training labels reach about" in near.words.text
     few = LabelErrorDisplay(some(vir, np.flatnonzero(vir.region == "many")[:3]))
-    assert "mean absolute error of the few test rows" in few.text
+    assert "mean absolute error of the few test rows" in few.words.text
     part = SparsificationDisplay(some(vir, np.arange(16)))
-    assert part.text.startswith("Without the least certain 38% of the rows")
-    assert "are shown" not in PredictionDisplay(vir).text  # all 300 of them
+    assert part.words.text.startswith("Without the least certain 38% of the rows")
+    assert "are shown" not in PredictionDisplay(vir).words.text  # all 300 of them
     twice = PredictionDisplay(some(vir, np.tile(np.arange(300), 2)))
-    assert "300 of 600 rows are shown, rare labels first." in twice.text
+    assert "300 of 600 rows are shown, rare labels first." in twice.words.text
 
 
 # -- as SVG --------------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ def test_what_few_rows_cannot_show_is_not_said(
 def lines(count: int) -> Axes:
     ax = Figure(layout="constrained").subplots()
     for place in range(count):
-        ax.plot([0, 1], [place, 1], color=plots.INK, label=f"method number {place}")
+        ax.plot([0, 1], [place, 1], color=INK, label=f"method number {place}")
     ax.legend()
     return ax
 
@@ -192,7 +193,7 @@ def test_ids_are_unique_on_a_page_and_references_follow() -> None:
 
 def test_a_chart_takes_the_colours_and_the_width_of_the_page_and_can_be_read_aloud() -> None:
     svg = svg_element(lines(1), "a", 'rings & "<things>"')
-    assert "currentColor" in svg and plots.INK not in svg and plots.PAPER not in svg
+    assert "currentColor" in svg and INK not in svg and PAPER not in svg
     root = ElementTree.fromstring(svg)
     assert svg.startswith("<svg") and "viewBox" in root.attrib and "<metadata" not in svg
     assert not {"width", "height"} & set(root.attrib)

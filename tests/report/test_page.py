@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from html import unescape
@@ -23,12 +22,11 @@ from tailwise import TailRegressor
 from tailwise.explanations import shapley
 from tailwise.model.inputs import TensorInputs
 from tailwise.report import page as page_module
-from tailwise.report import plots
-from tailwise.report.baselines import Lineup
-from tailwise.report.contrasts import contrast
+from tailwise.report.displays import INK
+from tailwise.report.lineup import Lineup, contrast
 from tailwise.report.page import (
+    About,
     Drivers,
-    Facts,
     answers_of,
     drivers_of,
     model_page,
@@ -42,7 +40,6 @@ from tailwise.report.wording import number
 from tests.picture_samples import pictures, write_pictures
 from tests.report.made import Table, lined_up, scored
 
-MakeFacts = Callable[[str], Facts]
 Rows = tuple[pd.DataFrame, np.ndarray]
 
 
@@ -97,7 +94,7 @@ def test_the_page_has_every_part_in_order(page: str) -> None:
     assert "break-after: avoid" in page  # on paper no heading stays behind alone
     for name in re.findall(r'(?:url\(#|href="#)([^")]+)', page):
         assert name in read.ids
-    assert "currentColor" in page and plots.INK not in page.split("</style>")[1]
+    assert "currentColor" in page and INK not in page.split("</style>")[1]
 
 
 def test_strings_of_the_data_are_escaped(page: str) -> None:
@@ -158,59 +155,56 @@ def opening(page: str) -> str:
     return unescape(re.findall(r'<p class="opening">(.*?)</p>', page)[0])
 
 
-def test_the_opening_says_what_was_trained_on_what(vir: Scores, facts: MakeFacts, no_charts: None) -> None:
+def test_the_opening_says_what_was_trained_on_what(
+    vir: Scores, models: dict[str, TailRegressor], about: About, no_charts: None
+) -> None:
     lineup = Lineup(vir)
 
     def text(**changes: Any) -> str:
-        return opening(model_page(lineup, judge(lineup), replace(facts("vir"), **changes)))
+        return opening(model_page(models["vir"], lineup, judge(lineup), replace(about, **changes)))
 
-    assert text() == (
-        "VIR was trained on 560 rows of shells.csv to predict rings & <things> from 3 columns. All figures "
-        "are measured on 300 rows that no model has seen (held out at random, the same share of rare and "
-        "common labels)."
-    )
-    weighted = text(weight="w", features=1)
-    assert "rows of shells.csv, weighted by w, to predict" in weighted and "from 1 column." in weighted
-    assert text(trained_here=False, test_source="rows of new.csv").endswith(
-        "300 rows of new.csv. They hold only if no model was trained on these rows."
-    )
+    assert "700 rows of shells.csv to predict rings & <things> from 3 columns." in text()
+    assert "300 rows that no model has seen" in text()
+    assert "shells.csv, weighted by w, to" in text(weight="w")
+    assert "25 of these 300 test rows are also training rows" in text(repeated=25)
+    assert "if no model was trained on these rows" in text(trained_here=False)
 
 
 # -- the first screen ------------------------------------------------------------------------------
 
 
-def test_four_figures_with_their_baselines() -> None:
+def test_errors_with_those_of_baselines() -> None:
     table = Table.of()
     lineup = lined_up(table.model(), table.model(seed=1), table.model(rare=1.5, seed=3))
-    rare, common, every, intervals = answers_of(lineup)
+    rare, common, every = answers_of(lineup)
     ours, booster = lineup.ours, lineup.booster
     assert booster is not None
     assert (rare.labels, rare.n, common.n, every.n) == ("rare labels", 100, 2000, 2300)
-    assert rare.value == pytest.approx(ours.error[ours.y >= 4].mean())
-    beside = {b.title: b for b in rare.baselines}
-    assert list(beside) == ["other", "CatBoost", "constant"]
-    assert beside["CatBoost"].value == pytest.approx(booster.error[ours.y >= 4].mean())
-    assert (beside["CatBoost"].outcome, beside["other"].outcome) == ("better", "undecided")
-    assert intervals.value == ours.inside.mean() and intervals.rare is not None
-    constant = intervals.baselines[-1]
-    assert (constant.title, constant.width, constant.outcome) == ("constant", 3, "better")
+    assert rare.error == pytest.approx(ours.error[ours.y >= 4].mean())
+    assert list(rare.contrasts) == ["other", "CatBoost", "constant"]
+    assert rare.contrasts["CatBoost"].mae.theirs == pytest.approx(booster.error[ours.y >= 4].mean())
+    assert [c.outcome for c in rare.contrasts.values()][:2] == ["undecided", "better"]
 
 
-def test_what_cannot_be_said_is_not_a_figure(facts: MakeFacts, no_charts: None) -> None:
+def test_what_cannot_be_said_is_not_a_figure(
+    models: dict[str, TailRegressor], about: About, no_charts: None
+) -> None:
     lineup = Lineup(Table.of(200, 0, 3).model())
-    rare, *_, intervals = answers_of(lineup)
-    assert np.isnan(rare.value) and rare.n == 3 and intervals.rare is None
-    page = model_page(lineup, judge(lineup), replace(facts("vanilla"), repeated=25))
-    assert "3 test rows: too few to say" in page
-    assert "25 of these 203 test rows are also training rows" in page
+    rare = answers_of(lineup)[0]
+    assert np.isnan(rare.error) and rare.n == 3
+    assert "3 test rows: too few to say" in model_page(models["vanilla"], lineup, judge(lineup), about)
     none = answers_of(Lineup(Table.of(0, 0, 30).model()))
     assert (none[0].n, none[1].n) == (5, 25)
 
 
-def test_the_tone_of_the_intervals_is_that_of_all_rows() -> None:
+def test_the_tone_of_the_intervals_is_that_of_all_rows(
+    models: dict[str, TailRegressor], about: About, no_charts: None
+) -> None:
     table = Table.of(500, 100, 100)
     for reach, tone in ((0.5, "bad"), (1.33, "good"), (9.0, "mixed")):
-        assert answers_of(Lineup(table.model(reach=reach)))[3].tone == tone
+        lineup = Lineup(table.model(reach=reach))
+        page = model_page(models["vanilla"], lineup, judge(lineup), about)
+        assert f'<section class="answer {tone}">' in page
 
 
 # -- rows and columns ------------------------------------------------------------------------------
@@ -245,7 +239,7 @@ def test_a_picture_becomes_a_small_data_uri(tmp_path: Path) -> None:
 def test_the_column_behind_the_labels_comes_first(
     drivers: Drivers, models: dict[str, TailRegressor], vir: Scores, new_rows: Rows, page: str
 ) -> None:
-    assert drivers.table[0].column == drivers.matter[0] == "a" and drivers.columns == 3
+    assert next(iter(drivers.table)) == drivers.matter[0] == "a" and drivers.columns == 3
     widest = shown_rows(vir)["Widest intervals"]
     values = shapley(
         models["vir"], new_rows[0].iloc[widest], new_rows[0], of="width", background_rows=50

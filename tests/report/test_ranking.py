@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 
 from tailwise.labels.bins import LabelBins
-from tailwise.report.ranking import (
+from tailwise.report.results import (
     COLUMNS,
+    Results,
     comparison_page,
     comparison_picture,
     comparison_verdict,
-    errors_along_label,
     method_cells,
 )
-from tailwise.report.results import Results
 
 
 def records(
@@ -138,10 +137,10 @@ def test_the_words_say_what_the_dial_costs() -> None:
 
 def test_errors_along_the_label_are_averaged_over_seeds() -> None:
     runs = records({"a": [1.0, 1.0], "b": [2.0]})
-    assert errors_along_label(Results(runs), "shells") == {}  # older runs do not have them
+    assert Results(runs).along_label("shells") == {}  # older runs do not have them
     runs[0]["along_label"] = {"center": [0.0, 10.0], "n": [1, 1], "mae": [1.0, 5.0]}
     runs[1]["along_label"] = {"center": [1.0, 9.0], "n": [3, 1], "mae": [2.0, 7.0]}  # other bins
-    (curve,) = errors_along_label(Results(runs), "shells").values()
+    (curve,) = Results(runs).along_label("shells").values()
     assert curve.to_numpy().tolist() == [[0, 7 / 4], [10, 6]]
     page = comparison_page(Results(runs), title="", command="")
     assert page.count('role="img"') == 4 and "Mean absolute error along the label" in page

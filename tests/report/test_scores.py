@@ -11,13 +11,7 @@ from tailwise import TailRegressor
 from tailwise.distributions.members import Normal
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.prior import rarest
-from tailwise.report.scores import (
-    EMPHASES,
-    LEVELS,
-    Dial,
-    Scores,
-    Seen,
-)
+from tailwise.report.scores import EMPHASES, LEVELS, Dial, Scores, Seen
 
 Rows = tuple[pd.DataFrame, np.ndarray]
 
@@ -39,7 +33,7 @@ def by_hand() -> Scores:
 
 
 def test_figures_by_region_by_hand(by_hand: Scores) -> None:
-    table = by_hand.by_region()
+    table = by_hand.by_region
     assert table["n"].to_dict() == {"all": 6, "many": 5, "medium": 0, "few": 1}
     assert table.loc["many", ["mae", "bias", "coverage", "width"]].tolist() == [1.0, 0.2, 1.0, 2.5]
     assert table.loc[["many", "few"], "interval_score"].tolist() == pytest.approx([2.5, 12.5])
@@ -68,7 +62,7 @@ def test_scores_agree_with_the_estimators_own(
     X, y = new_rows
     own = models["vir"].score_by_region(X, y).set_index("region")
     for name in ("mae", "rmse", "nll", "coverage", "width"):
-        np.testing.assert_allclose(vir.by_region()[name], own[name], rtol=1e-5, equal_nan=True)
+        np.testing.assert_allclose(vir.by_region[name], own[name], rtol=1e-5, equal_nan=True)
     np.testing.assert_allclose(np.stack([vir.lower, vir.upper], 1), models["vir"].predict_interval(X, 0.9))
     assert vir.reliability()[LEVELS.index(0.9)] == pytest.approx(vir.inside.mean())
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tailwise.labels.bins import LabelBins
-from tailwise.report.baselines import Lineup
+from tailwise.report.lineup import Lineup
 from tailwise.report.scores import Scores
 from tailwise.report.verdict import Coverage, judge, tail_of, untested
 from tests.report.made import Floats, Table, dialled, lined_up, said, scored
@@ -131,7 +131,7 @@ def test_a_gain_over_one_baseline_alone_is_not_recommended() -> None:
     verdict = said(lined_up(table.model(), table.model(rare=1.5, seed=1), table.model(seed=2)))
     assert verdict.standings[0].regions("better") == ["few"] and verdict.points.kind == "open"
     both = said(lined_up(table.model(), *rivals(table, rare=1.5)))
-    assert both.points.choice == "ours" and both.points.won == ("few",) and both.status == "good"
+    assert both.points.choice == "ours" and both.points.won == ["few"] and both.status == "good"
     assert both.advice.startswith("For point predictions, use VIR: on these rows its error is lower than")
 
 
@@ -140,7 +140,7 @@ def test_a_gain_that_costs_elsewhere_depends_on_what_matters() -> None:
     verdict = said(lined_up(table.model(common=1.0), *rivals(table, rare=1.5)))
     assert verdict.points.choice == "depends" and verdict.status != "good"
     lost = [region for regions in verdict.points.lost.values() for region in regions]
-    assert verdict.points.won == ("few",) and lost == ["many", "medium"]
+    assert verdict.points.won == ["few"] and lost == ["many", "medium"]
     assert "use VIR if rare labels matter most, and " in verdict.advice
 
 
@@ -148,8 +148,8 @@ def test_a_model_between_two_baselines_is_recommended_for_no_labels() -> None:
     table = Table.of()
     others = table.model(common=0.2, rare=2.0, seed=1), table.model(common=1.5, seed=3)
     verdict = said(lined_up(table.model(common=0.9, rare=0.9), *others))
-    assert verdict.points.lost == {"other": ("many", "medium"), "CatBoost": ("few",)}
-    assert verdict.points.choice == "theirs" and verdict.points.won == ()
+    assert verdict.points.lost == {"other": ["many", "medium"], "CatBoost": ["few"]}
+    assert verdict.points.choice == "theirs" and not verdict.points.won
     assert "CatBoost if rare labels do: for no labels is the error of VIR" in verdict.advice
 
 
@@ -161,7 +161,7 @@ def test_harm_is_named_with_the_labels_it_is_done_to(
 ) -> None:
     table = Table.of()
     verdict = said(lined_up(table.model(common=common, rare=rare), table.model(seed=1)))
-    assert verdict.points.lost == {"CatBoost": lost} and verdict.points.choice == "theirs"
+    assert verdict.points.lost == {"CatBoost": list(lost)} and verdict.points.choice == "theirs"
     assert verdict.status != "good" and verdict.choice.kind in ("theirs", "constant")
     assert "use CatBoost rather than VIR: its error is lower" in verdict.advice
 

@@ -19,7 +19,6 @@ PAGE = {
     "gains": [],
     "command": "tailwise compare",
     "recipe": {},
-    "tested": "balanced",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import pairwise
@@ -15,19 +15,11 @@ import torch
 
 from tailwise._version import __version__
 from tailwise.calibration.scaling import balanced_weights, fit_scaling
-from tailwise.distributions.members import Normal
-from tailwise.metrics.regions import get_metric
+from tailwise.distributions.members import Distribution, Normal
+from tailwise.labels.bins import LabelBins
+from tailwise.metrics.regions import REGIONS, by_bin, evaluate, get_metric
 from tailwise.metrics.scores import winkler
-from tailwise.report.results import (
-    OF_THE_MEAN,
-    OF_THE_SPREAD,
-    Record,
-    errors_along_label,
-    machine,
-    region_rows,
-    score_limits,
-    scores_by_region,
-)
+from tailwise.report.results import Record, machine
 from tailwise_bench.contenders import Contender, Outcome
 from tailwise_bench.estimators import COVERAGE, LEVELS, RARE, Estimator, Prediction, fit_gaussian
 from tailwise_bench.problem import HOLE, Problem
@@ -36,6 +28,14 @@ from tailwise_bench.search import Study, describe_space
 from tailwise_bench.tables import RARE_SHARE, TEST_SHARE, NaturalSplit
 from tailwise_bench.trace import ESTIMATOR, trace_of
 
+Shots = tuple[int, int]
+"""Many-shot bins have more training rows than the first, few-shot bins fewer than the second."""
+OF_THE_MEAN = ("mae", "mse", "rmse", "gm", "pearson", "spearman", "balanced_mae")
+"""Metrics that calibration does not change; calibrated results do not repeat them."""
+OF_THE_SPREAD = (
+    *("nll", "balanced_nll", "gaussian_nll", "gaussian_nll_reference", "ause", "ause_reference"),
+    *("crps", "coverage", "width", "interval_score", "ence"),
+)
 IN_HOLES = ("mae", "rmse", "nll", "crps", "coverage")
 OF_THE_VARIANCE = ("gaussian_nll", "ause")
 """Metrics of the variance that a method reports; NLL, CRPS and intervals are those of its distribution."""
@@ -185,6 +185,52 @@ def _record(
     record["along_label"] = errors_along_label(best.test, y, bins)
     record["seconds"] = {"fit": round(best.fit_seconds, 3), "predict": round(best.predict_seconds, 3)}
     return record
+
+
+def scores_by_region(
+    prediction: Distribution, y: np.ndarray, bins: LabelBins, shots: Shots, metrics: Sequence[str]
+) -> dict[str, Any]:
+    """Return rounded metrics by region; None where a region has too few rows."""
+    names = [f"{region}/{metric}" for region in REGIONS for metric in metrics]
+    values = evaluate(prediction, y, bins, names, many=shots[0], few=shots[1])
+    table: dict[str, Any] = {region: {} for region in REGIONS}
+    for name, value in values.items():
+        region, metric = name.split("/")
+        table[region][metric] = float(f"{value:.6g}") if math.isfinite(value) else None
+    return table
+
+
+def score_limits(
+    lower: np.ndarray, upper: np.ndarray, y: np.ndarray, bins: LabelBins, shots: Shots
+) -> dict[str, Any]:
+    """Return coverage, width and interval score of 90% intervals by region, rounded."""
+    region = bins.regions(*shots)[bins.index(y)]
+    low, high, labels = (torch.from_numpy(np.asarray(values, np.float64)) for values in (lower, upper, y))
+    values = {
+        "coverage": (lower <= y) & (y <= upper),
+        "width": upper - lower,
+        "interval_score": winkler(low, high, labels).numpy(),
+    }
+    table: dict[str, Any] = {}
+    for name in REGIONS:
+        rows = np.ones(len(region), bool) if name == "all" else region == name
+        table[name] = {
+            metric: float(f"{value[rows].mean():.6g}") if rows.any() else None
+            for metric, value in values.items()
+        }
+    return table
+
+
+def errors_along_label(prediction: Distribution, y: np.ndarray, bins: LabelBins) -> dict[str, list[float]]:
+    """Return center, number of rows and mean absolute error of each label bin, rounded."""
+    table = by_bin(prediction, y, bins, ("mae",))
+    return {name: [float(f"{value:.5g}") for value in table[name]] for name in ("center", "n", "mae")}
+
+
+def region_rows(y: np.ndarray, bins: LabelBins, shots: Shots) -> dict[str, int]:
+    """Return the number of rows of each region."""
+    regions = bins.regions(*shots)[bins.index(y)]
+    return {region: int((regions == region).sum()) for region in REGIONS[1:]}
 
 
 # -- natural splits ------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tailwise.metrics.regions import REGIONS, get_metric
-from tailwise.report.results import OF_THE_SPREAD, Figure
+from tailwise_bench.measure import OF_THE_SPREAD
 from tailwise_bench.pivot import as_markdown, mean_column, pivot, spread_column, text_column, with_spread
-from tailwise_bench.statistics import MARK, Results
+from tailwise_bench.statistics import MARK, Figure, Results
 from tailwise_bench.suites import Suite
 
 FOLDER = Path(__file__).parent

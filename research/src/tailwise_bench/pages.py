@@ -13,14 +13,7 @@ import numpy as np
 
 from tailwise.methods import get_method
 from tailwise.metrics.regions import REGIONS
-from tailwise.report.results import (
-    RATIOS,
-    Figure,
-    Record,
-    finished_runs,
-    read_records,
-    read_results,
-)
+from tailwise.report.results import Record, finished_runs, read_records, read_results
 from tailwise.writing import write_atomically
 from tailwise_bench.estimators import BEST, FORMS, RARE, REFERENCE, all_estimators
 from tailwise_bench.own_splits import pairs_page, regions_page
@@ -38,7 +31,9 @@ from tailwise_bench.pivot import (
 from tailwise_bench.recipe import BALANCED_OTHERWISE
 from tailwise_bench.statistics import (
     HEADLINES,
+    RATIOS,
     Effect,
+    Figure,
     Results,
     changes,
     effect,

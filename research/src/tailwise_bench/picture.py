@@ -8,10 +8,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
-from tailwise.report.plots import COLORS
-from tailwise.report.results import Figure
+from tailwise.report.displays import COLORS
 from tailwise.writing import write_atomically
-from tailwise_bench.statistics import Results
+from tailwise_bench.statistics import Figure, Results
 
 
 def write_picture(results: Results, out: Path, base: str = "vanilla") -> Path:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tailwise.report.results import Figure
-from tailwise_bench.statistics import Results
+from tailwise_bench.statistics import Figure, Results
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,31 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from tailwise.report.results import RATIOS, Figure
+from tailwise.metrics.regions import get_metric
+from tailwise.report.results import Figure as RunFigure
 from tailwise.report.results import Results as RunResults
 from tailwise_bench.trace import Change, changed_parts
+
+RATIOS = ("mae", "mse", "rmse", "gm", "balanced_mae", "crps", "width", "interval_score")
+"""Metrics in label units, which are compared between data sets as ratios."""
+
+
+class Figure(RunFigure):
+    """A metric in a region, and how its values compare."""
+
+    def loss(self, value: float) -> float:
+        """Convert a value so that less is better."""
+        return math.nan if math.isnan(value) else get_metric(self.metric).loss(value)
+
+    def change(self, other: float, reference: float) -> float:
+        """Return how much worse another value is than the reference, on a scale that data sets share.
+
+        It is the logarithm of the ratio for metrics in label units, and else the difference of losses.
+        """
+        if self.metric in RATIOS:
+            return math.log(max(other, 1e-300) / max(reference, 1e-300))
+        return self.loss(other) - self.loss(reference)
+
 
 MARK = " †"
 """Behind the title of a method that has changed since some of its runs."""

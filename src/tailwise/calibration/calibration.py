@@ -136,10 +136,11 @@ class Price(NamedTuple):
     def explain(self) -> str:
         """Return four sentences."""
         ratio = self.rare_width / self.width if self.width else 1.0
+        widths = f"{self.rare_width:.4g}", f"{self.width:.4g}"
+        wider = f", and intervals are {ratio:.3g} times as wide on average ({widths[0]}, not {widths[1]})"
         price = (
-            f"With rare={self.rare:.4g}, at least {self.rare:.4g} of new rows with such labels are inside "
-            f"too, and intervals are {ratio:.3g} times as wide on average ({self.rare_width:.4g}, not "
-            f"{self.width:.4g})."
+            f"With rare={self.rare:.4g}, at least {self.rare:.4g} of new rows with such labels are inside too"
+            + ("." if widths[0] == widths[1] else f"{wider}.")
         )
         return (
             f"At least {self.coverage:.4g} of new rows have their label inside, on average, if they are "

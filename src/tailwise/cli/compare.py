@@ -94,7 +94,7 @@ def _contest(rows: Rows, methods: Sequence[str], options: Runs, **settings: Any)
 
 def _files(results: Results, target: str, *, lines: Path | None, page: Path | None) -> dict[Path, Any]:
     """Return the content of a results file, one JSON object per line, and of the page that ranks methods."""
-    from tailwise.report.ranking import comparison_page
+    from tailwise.report.results import comparison_page
 
     files: dict[Path, Any] = {}
     if lines is not None:
@@ -125,7 +125,7 @@ def demo(
     page, picture, lines = (out / name for name in ("report.html", "demo.png", "results.jsonl"))
     check_outputs({path.name: path for path in (page, picture, lines)}, force=force)
     from tailwise.data import load_abalone
-    from tailwise.report.ranking import comparison_picture
+    from tailwise.report.results import comparison_picture
 
     methods = ("plain", "lds-fds-der", "catboost", "tail")
     seeds = f"{runs.seeds} seed{'s' * (runs.seeds > 1)}"
@@ -189,7 +189,7 @@ def compare(
     if kept is not None:
         remove_checkpoint(kept)
     if shared.as_json:
-        from tailwise.report.ranking import comparison_verdict
+        from tailwise.report.results import comparison_verdict
 
         print_json({"verdict": comparison_verdict(results), "runs": results.records})
     else:
@@ -223,8 +223,7 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write a page that ranks the methods of a results file."""
-    from tailwise.report.ranking import comparison_page
-    from tailwise.report.results import Results, read_results
+    from tailwise.report.results import Results, comparison_page, read_results
 
     if results.is_dir():
         raise ValueError(f"{results} is a folder: name the results file in it")

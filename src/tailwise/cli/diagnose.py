@@ -9,7 +9,7 @@ import typer
 
 from tailwise.cli.options import Shared, Table, Target, only_target
 from tailwise.cli.output import check_outputs, note, print_json, save_picture
-from tailwise.cli.read import FLAGS, Reader, Roles, split_labelled
+from tailwise.cli.read import Reader, Roles, split_labelled
 
 
 def diagnose(
@@ -34,7 +34,6 @@ def diagnose(
     if table.shape[1] == 1:  # labels alone are enough here, but splitting asks for an input
         table = table.assign(**{" row": 0})
     labels = split_labelled(table, Roles([column]), data, shared.quiet).y
-    from tailwise.report.diagnosis import Terms
     from tailwise.report.diagnosis import diagnose as examine  # imports torch, so read the table first
 
     diagnosis = examine(labels[column].to_numpy(), many=many, few=few)
@@ -44,4 +43,4 @@ def diagnose(
     if shared.as_json:
         print_json(diagnosis.to_dict())
     else:
-        typer.echo(diagnosis.summary(Terms(**FLAGS)))
+        typer.echo(diagnosis.summary(flags=True))

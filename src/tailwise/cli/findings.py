@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tailwise.estimator import TailRegressor
-    from tailwise.report.baselines import Lineup
+    from tailwise.report.lineup import Lineup
     from tailwise.report.scores import Scores
     from tailwise.report.verdict import Verdict
 
@@ -37,7 +37,7 @@ class Finding:
     @property
     def tables(self) -> Sequence[pd.DataFrame]:
         """Figures by region of the model and each baseline, in the order of `Lineup.all`."""
-        return [scores.by_region() for scores in self.lineup.all]
+        return [scores.by_region for scores in self.lineup.all]
 
     def to_dict(self) -> dict[str, Any]:
         """Return figures by region and the verdict, ready for JSON."""
@@ -60,7 +60,7 @@ def findings_of(
 
     `places` has the number of each target in the model, and `others` the scores of a second model by target.
     """
-    from tailwise.report.baselines import line_up
+    from tailwise.report.lineup import line_up
     from tailwise.report.scores import Seen
 
     rows, findings = Seen(model, inputs), []
@@ -111,14 +111,13 @@ def _print_regions(finding: Finding) -> None:
 
 
 def page_of(model: TailRegressor, finding: Finding, inputs: pd.DataFrame, **about: Any) -> str:
-    """Return the HTML page about one target; `about` are facts of `tailwise.report.page.facts_of`."""
+    """Return the HTML page about one target; `about` are fields of `tailwise.report.page.About`."""
     from tailwise.report import page
 
-    about = {name: value for name, value in about.items() if value is not None}
-    scores = finding.lineup.ours
-    facts = page.facts_of(model, scores, target=finding.target, command=command_line(), **about)
-    drivers = page.drivers_of(model, scores, place=about.get("place", 0), **about.get("dial", {}))
-    return page.model_page(finding.lineup, finding.verdict, facts, inputs, drivers)
+    scores, known = finding.lineup.ours, {name: value for name, value in about.items() if value is not None}
+    facts = page.About(finding.target, command=command_line(), **known)
+    drivers = page.drivers_of(model, scores, place=facts.place, **facts.dial)
+    return page.model_page(model, finding.lineup, finding.verdict, facts, inputs, drivers)
 
 
 def emphasis_of(model: TailRegressor, dial: Mapping[str, Any] | None = None) -> Any:

@@ -421,12 +421,12 @@ def _check_row_count(rows: Rows, source: str) -> None:
 
 def _fit_rival(model: TailRegressor, train: Rows | StreamedTable, quiet: bool) -> None:
     """Put the boosted trees that a report compares with beside a model of one target."""
-    from tailwise.report.baselines import Training, fit_rival
+    from tailwise.report.lineup import fit_rival
 
     if isinstance(train, StreamedTable) or not model.model_.inputs.is_table:
         return
     note("training boosted trees to compare with", quiet)
-    trees = fit_rival(model, Training(train.X, train.labels, train.weight, train.groups))
+    trees = fit_rival(model, train.X, train.labels, train.weight, train.groups)
     if trees is not None and trees not in model.model_.base.targets:
         model.model_ = replace(model.model_, rivals=(trees,))
 

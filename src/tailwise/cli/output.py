@@ -275,7 +275,7 @@ def print_table(
 
 def print_comparison(results: Any) -> None:
     """Print a table of methods for each data set, and what it shows."""
-    from tailwise.report.ranking import COLUMNS, comparison_verdict, method_cells
+    from tailwise.report.results import COLUMNS, comparison_verdict, method_cells
 
     for data in results.data:
         rows = [[title, *cells] for title, cells in method_cells(results, data).items()]

@@ -314,22 +314,12 @@ def _note_some(texts: Iterable[str]) -> None:
 
 def _note_spikes(labels: pd.DataFrame) -> None:
     """Note a value such as zero that many labels share, in the words of `tailwise diagnose`."""
-    from tailwise.report.diagnosis import Terms, diagnose
+    from tailwise.report.diagnosis import diagnose
 
     for target in labels.columns:
         diagnosis = diagnose(labels[target].to_numpy())
         if diagnosis.spike is not None and diagnosis.verdict not in ("constant", "too few to tell"):
-            note(f"note: target {target!r}: {diagnosis.spike_advice(Terms(**FLAGS))}")
-
-
-FLAGS = {
-    "bins": "--bins ",
-    "bounds": "use --bounds ",
-    "default": "`fit` and its dial (--emphasis)",
-    "two_part": "`fit --method two-part` does",
-    "transform": "use --target-transform ",
-}
-"""What advice about labels calls the settings of a model."""
+            note(f"note: target {target!r}: {diagnosis.spike_advice(flags=True)}")
 
 
 def hold_out(table: Rows, share: float, seed: int, quiet: bool) -> tuple[Rows, Rows | None]:

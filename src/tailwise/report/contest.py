@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import threading
 import time
@@ -18,23 +19,18 @@ from joblib import Parallel, delayed, parallel_config
 from tailwise._version import __version__
 from tailwise.labels.bins import LabelBins
 from tailwise.lookup import nearest
-from tailwise.methods import available_methods, get_method
+from tailwise.methods import available_methods
 from tailwise.methods.plugins import load_plugin, loaded_plugins, plugin_source
-from tailwise.report.baselines import Training, fit_rival, like, score_constant, score_trees
+from tailwise.metrics.regions import by_bin
+from tailwise.report.lineup import fit_rival, like, score_constant, score_trees
 from tailwise.report.results import (
-    OF_THE_MEAN,
-    OF_THE_SPREAD,
     TAIL,
     TAIL_BALANCED,
     Record,
     append_record,
-    errors_along_label,
     finished_runs,
     machine,
     read_results,
-    region_rows,
-    score_limits,
-    scores_by_region,
 )
 from tailwise.report.scores import Floats, Scores, Seen
 from tailwise.report.wording import number
@@ -62,7 +58,10 @@ UNTRAINED = (*BOOSTED, CONSTANT)
 """Methods that are no networks."""
 DEFAULT = (PLAIN_NAME, *BOOSTED, CONSTANT, TAIL)
 """What is compared unless told otherwise."""
-COVERAGE = 0.9
+COVERAGE, TEST_SHARE = 0.9, 0.2
+OF_THE_MEAN = ("mae", "rmse")
+OF_THE_SPREAD = ("nll", "ause", "crps", "coverage", "width", "interval_score")
+"""Figures of a results line: those that calibration does not change, and the others."""
 
 
 def known_names() -> list[str]:
@@ -91,9 +90,8 @@ class Contest:
     labels: Floats  # (N,)
     methods: tuple[str, ...]
     epochs: int | None = None
-    test_share: float = 0.2
     balanced: bool = False
-    """Test on equally many rows of every label bin, at most 20, instead of on `test_share` of each bin."""
+    """Test on equally many rows of every label bin, at most 20, instead of on `TEST_SHARE` of each bin."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Other parameters of every model, such as the network for pictures."""
 
@@ -102,13 +100,8 @@ class Contest:
         """The settings of a results line; the code of plugins is one of them."""
         sources = {name: source for name in self.methods if (source := plugin_source(name))}
         plugins = {name: hashlib.sha256(source).hexdigest()[:12] for name, source in sources.items()}
-        tested = (
-            {"rows": "balanced"}
-            if self.balanced
-            else {"rows": "as they occur", "test_share": self.test_share}
-        )
         return {
-            **tested,
+            "rows": "balanced" if self.balanced else "as they occur",
             "epochs": self.epochs or "auto",
             "coverage": COVERAGE,
             **({"plugins": plugins} if plugins else {}),
@@ -129,7 +122,7 @@ class Contest:
         if self.balanced:
             split = pooled_split(self.labels, seed=seed)
             return np.union1d(split.train, split.valid), split.test
-        test = label_holdout(self.labels, share=self.test_share, seed=seed, pool_small=True)
+        test = label_holdout(self.labels, share=TEST_SHARE, seed=seed, pool_small=True)
         return np.setdiff1d(np.arange(len(self.labels)), test), test
 
     def training_bins(self, seed: int) -> LabelBins:
@@ -154,39 +147,32 @@ class Contest:
         x, x_test = (self.inputs.iloc[rows].reset_index(drop=True) for rows in (train, test))
         y, y_test = self.labels[train], self.labels[test]
         entries: dict[str, _Entry] = {}
-        first: tuple[TailRegressor, Scores] | None = None
-        test_labels: dict[str, Any] = {"y": y_test, "coverage": COVERAGE}
 
-        def fitted(name: str, **settings: Any) -> TailRegressor:
+        def fitted(name: str, **settings: Any) -> tuple[TailRegressor, Scores]:
             began = time.perf_counter()
             model = self._model(seed, **settings).fit(x, y)
             rows = Seen(model, x_test)
-            scores = rows.scores(**test_labels)
+            scores = rows.scores(y_test, COVERAGE)
             entries[name] = _Entry(TITLES.get(name, scores.title), scores, time.perf_counter() - began)
             if name == TAIL:
-                rare = rows.scores(**test_labels, emphasis=1.0)
+                rare = rows.scores(y_test, COVERAGE, emphasis=1.0)
                 entries[TAIL_BALANCED] = _Entry("TailRegressor, emphasis 1", rare, entries[name].seconds)
-            return model
+            return model, scores
 
-        for name in self.methods:
-            if name in UNTRAINED:
-                continue
-            if name == PLAIN_NAME:
-                fitted(name, **PLAIN)
-                continue
-            model = fitted(name, **({} if name == TAIL else {"method": name}))
-            first = first or (model, entries[name].scores)
-        if first is None:  # any network will do: its base and its bins are what count
-            model = self._model(seed, method="vanilla", epochs=1).fit(x, y)
-            first = model, Seen(model, x_test).scores(**test_labels)
-        model, ours = first
+        if PLAIN_NAME in self.methods:
+            fitted(PLAIN_NAME, **PLAIN)
+        trained = [name for name in self.methods if name not in (PLAIN_NAME, *UNTRAINED)]
+        models = [fitted(name, **({} if name == TAIL else {"method": name})) for name in trained]
+        if not models:  # any network will do: its base and its bins are what count
+            models = [fitted("", method="vanilla", epochs=1)]
+        model, ours = models[0]
         for name in (name for name in self.methods if name in UNTRAINED):
             began = time.perf_counter()
             if name == CONSTANT:
                 baseline = score_constant(ours, model.model_.targets[0].labels.quantiles)
             else:
                 weighted = name == BOOSTED[1]
-                trees = fit_rival(model, Training(x, y), weighted=weighted)
+                trees = fit_rival(model, x, y, weighted=weighted)
                 if trees is None:
                     raise ValueError(f"{len(self.labels)} rows are too few to compare with boosted trees")
                 baseline = score_trees(ours, trees, weighted=weighted)
@@ -199,40 +185,31 @@ class Contest:
         return [self._record(name, entry, seed) for name, entry in self.scored(seed).items()]
 
     def _record(self, name: str, entry: _Entry, seed: int) -> Record:
-        scores = entry.scores
-        y, bins, shots = scores.y, scores.bins, (scores.many, scores.few)
-        spread = scores_by_region(scores.distribution, y, bins, shots, OF_THE_SPREAD)
-        for region, limits in score_limits(scores.lower, scores.upper, y, bins, shots).items():
-            spread[region].update(limits)
-        method = {TAIL: "vir-dial", TAIL_BALANCED: "vir-dial", PLAIN_NAME: "vanilla"}.get(name, name)
+        scores, table = entry.scores, entry.scores.by_region
+        along = by_bin(scores.distribution, scores.y, scores.bins, ("mae",))
         return {
-            "suite": "",
             "data": self.name,
             "method": name,
             "title": entry.title,
-            "uncertainty": "none" if name in UNTRAINED else get_method(method).uncertainty,
             "seed": seed,
             "version": __version__,
             "machine": machine(),
             "recipe": self.recipe,
-            "options": {},
-            "rows": {
-                "table": len(self.labels),
-                "train": len(self._split(seed)[0]),
-                "test": y.size,
-            },
-            "features": self.inputs.shape[1],
-            "bins": len(bins),
-            "shots": list(shots),
+            "rows": {"table": len(self.labels), "test": scores.y.size},
             "digest": self.digest(seed),
-            "test_rows": region_rows(y, bins, shots),
+            "test_rows": {region: int(table["n"][region]) for region in table.index[1:]},
             "metrics": {
-                "raw": scores_by_region(scores.distribution, y, bins, shots, OF_THE_MEAN + OF_THE_SPREAD),
-                "calibrated": spread,
+                kind: {str(region): _rounded(table.loc[region, list(names)]) for region in table.index}
+                for kind, names in (("raw", OF_THE_MEAN), ("calibrated", OF_THE_SPREAD))
             },
-            "along_label": errors_along_label(scores.distribution, y, bins),
-            "seconds": {"fit": round(entry.seconds, 3), "all": round(entry.seconds, 3)},
+            "along_label": {k: [float(f"{v:.5g}") for v in along[k]] for k in ("center", "n", "mae")},
+            "seconds": {"fit": round(entry.seconds, 3)},
         }
+
+
+def _rounded(figures: pd.Series[Any]) -> dict[str, float | None]:
+    """Return figures with six digits for JSON; None where there are no rows."""
+    return {str(name): None if math.isnan(v) else float(f"{v:.6g}") for name, v in figures.items()}
 
 
 def _rows(name: str) -> list[str]:
@@ -267,7 +244,7 @@ def run_contest(
                 if key not in finished:
                     append_record(out, record)
                     finished[key] = record
-                mae, seconds = record["metrics"]["raw"]["all"]["mae"], record["seconds"]["all"]
+                mae, seconds = record["metrics"]["raw"]["all"]["mae"], record["seconds"]["fit"]
                 report(
                     f"seed {record['seed']}, {record['method']}: MAE {number(mae, 4)}, {seconds:.1f} seconds"
                 )

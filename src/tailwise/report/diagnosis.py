@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,16 +36,6 @@ _SKEWED = 1.0
 _BELOW_ZERO = 2.33  # standard deviations from the mean of a Normal to its lowest 1%
 _TOP_RATING = 10
 _LOG_BINS, _WIDE = 20, 10.0  # below this ratio log-scale edges are hardly finer, and may round to one
-
-
-class Terms(NamedTuple):
-    """What advice calls the settings of a model; by default as in Python."""
-
-    bins: str = "set bins to "
-    bounds: str = "set bounds to "
-    default: str = "TailRegressor with its defaults and its dial (emphasis)"
-    two_part: str = "Method 'two-part' does"
-    transform: str = "set target_transform to "
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,23 +74,24 @@ class Diagnosis:
     @property
     def advice(self) -> tuple[str, ...]:
         """What to do, the most important first."""
-        return self.advice_in(Terms())
+        return sentences("diagnosis", "advice", self, False)
 
-    def advice_in(self, terms: Terms) -> tuple[str, ...]:
-        """Return what to do in other terms than those of Python."""
-        return sentences("diagnosis", "advice", self, terms)
+    def spike_advice(self, flags: bool = False) -> str:
+        """Return what to do about a value that a large share of the labels have; "" if there is none.
 
-    def spike_advice(self, terms: Terms) -> str:
-        """Return what to do about a value that a large share of the labels have; "" if there is none."""
-        return "" if self.spike is None else say("diagnosis", "spike", self, terms)
+        `flags` names options of the command line, and not parameters of Python.
+        """
+        return "" if self.spike is None else say("diagnosis", "spike", self, flags)
 
     @property
     def log_edges(self) -> str:
-        """Edges on a log scale, comma-separated; "" if the labels have no such scale."""
-        return _log_edges(self.low, self.high)
+        """Edges on a log scale, comma-separated; "" if the labels have no such scale, or a short one."""
+        if self.low <= 0 or self.high < _WIDE * self.low:
+            return ""
+        return ",".join(f"{edge:.3g}" for edge in np.geomspace(self.low, self.high, _LOG_BINS + 1))
 
-    def summary(self, terms: Terms | None = None) -> str:
-        """Return the findings and the advice as plain text of several lines."""
+    def summary(self, flags: bool = False) -> str:
+        """Return the findings and the advice as plain text; `flags` as for `spike_advice`."""
         lines = [
             f"Verdict: {self.verdict}",
             f"{_counted(self.n, 'label')} from {self.low:.6g} to {self.high:.6g} in "
@@ -125,7 +116,9 @@ class Diagnosis:
             say("diagnosis", "rarity", self),
             "",
         ]
-        return "\n".join([*lines, *(f"- {sentence}" for sentence in self.advice_in(terms or Terms()))])
+        return "\n".join(
+            [*lines, *(f"- {sentence}" for sentence in sentences("diagnosis", "advice", self, flags))]
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings and lists, ready for JSON."""
@@ -140,14 +133,16 @@ class Diagnosis:
 
     def plot(self, ax: Axes | None = None, *, label: str = "label") -> Axes:
         """Draw the number of labels in each bin, by region, on a log scale; the few-shot range is shaded."""
-        from tailwise.report import plots
+        from matplotlib.figure import Figure
 
-        regions = {"many": self.many, "few": self.few}
-        ax = plots.label_histogram(self.bins, plots.new_axes(ax, (7.0, 3.4)), label=label, **regions)
+        from tailwise.report import displays
+
+        ax = ax or Figure(figsize=(7.0, 3.4), layout="constrained").subplots()
+        displays.draw_histogram(ax, self.bins, label, self.many, self.few)
         ax.set(ylabel="labels per bin", xlim=(self.bins.edges[0], self.bins.edges[-1]))
         ax.set_ylim(top=6 * int(self.bins.counts.max()))  # room for the legend
         ax.legend(frameon=False, loc="upper right", ncols=3, fontsize="small")
-        plots.shade_regions(self.bins, ax, **regions)
+        displays.shade_regions(ax, self.bins, self.many, self.few)
         share = f"{self.range_by_region['few']:.0%} of the range is few-shot"
         ax.set_title(f"{self.verdict}: evenness {self.evenness:.2f}, {share}", fontsize="medium")
         return ax
@@ -300,10 +295,3 @@ def propose_bounds(labels: NDArray[np.float64]) -> tuple[float | None, float | N
     scale = high  # keeps squares of huge labels finite
     mean, std = float((labels / scale).mean()), float((labels / scale).std())
     return (0.0, None) if mean < _BELOW_ZERO * std else None
-
-
-def _log_edges(low: float, high: float) -> str:
-    """Return edges on a log scale; "" if the labels have no such scale or span too small a ratio."""
-    if low <= 0 or high < _WIDE * low:
-        return ""
-    return ",".join(f"{edge:.3g}" for edge in np.geomspace(low, high, _LOG_BINS + 1))

@@ -8,35 +8,28 @@ readers. The words stand in the template ``displays.txt``.
 
 from __future__ import annotations
 
+import io
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFormatter
 
 from tailwise.calibration.interval_scores import wilson_interval
 from tailwise.explanations import importance, partial_dependence
+from tailwise.labels.bins import LabelBins
 from tailwise.lookup import check_name
 from tailwise.metrics.regions import REGIONS
-from tailwise.report import plots
-from tailwise.report.baselines import BOOSTER, CONSTANT, OTHER, Lineup
-from tailwise.report.plots import COLORS, INK, MARKERS, name_axes, plain_text, svg_element
-from tailwise.report.scores import (
-    FIGURES,
-    LEVELS,
-    MIN_DIAL_ROWS,
-    MIN_POINT_ROWS,
-    Dial,
-    Scores,
-    Seen,
-    sorted_regions,
-)
+from tailwise.report.lineup import BOOSTER, CONSTANT, OTHER, Lineup
+from tailwise.report.scores import FIGURES, LEVELS, MIN_DIAL_ROWS, MIN_POINT_ROWS, Dial, Scores, Seen
 from tailwise.report.verdict import untested
-from tailwise.report.wording import RARE, level, say
+from tailwise.report.wording import RARE, level, sentences
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,8 +41,16 @@ __all__ = [
     "DependenceDisplay", "DialDisplay", "HistogramDisplay", "ImportanceDisplay", "LabelErrorDisplay",
     "PredictionDisplay", "RegionDisplay", "ReliabilityDisplay", "SparsificationDisplay",
 ]  # fmt: skip
+# Okabe and Ito's palette: readers with any colour vision can tell these colours apart.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+RARE_COLOR = "#E69F00"
+# A page replaces these two by its own colours, so that a chart follows it from light to dark.
+INK, PAPER = "#1c1c1e", "#fefefe"
 MIN_CURVE_ROWS = 10
 """A region with fewer test rows has no curve in the reliability diagram."""
+_REGION_BARS = {"many": ("#0072B2", ""), "medium": ("#56B4E9", "///"), "few": (RARE_COLOR, "xx")}
+_WIDE = 10_000
 _WIDTH = 4.8  # inches: text stays legible when the chart shrinks to the width of a phone
 _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: small, sharp, and found by a search
@@ -64,6 +65,16 @@ _STYLE: Any = {
     "hatch.linewidth": 0.6,
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
 }
+
+
+class Words(NamedTuple):
+    """What a page says of a chart."""
+
+    title: str
+    text: str
+    """What to look for."""
+    alt: str
+    """What the chart shows, for those who cannot see it."""
 
 
 class Display(ABC):
@@ -98,20 +109,10 @@ class Display(ABC):
         """What the display is called on a page, where no other has this name."""
         return self.name
 
-    @property
-    def title(self) -> str:
-        """The heading on a page."""
-        return say("displays", f"{self.name}_title", self)
-
-    @property
-    def text(self) -> str:
-        """What to look for."""
-        return say("displays", f"{self.name}_text", self)
-
-    @property
-    def alt(self) -> str:
-        """What the chart shows, for those who cannot see it."""
-        return say("displays", f"{self.name}_alt", self)
+    @cached_property
+    def words(self) -> Words:
+        """What a page says of the chart."""
+        return Words(*sentences("displays", self.name, self))
 
     @cached_property
     def svg(self) -> str:
@@ -119,7 +120,7 @@ class Display(ABC):
         with rc_context({**_STYLE, "svg.hashsalt": self.id}):
             ax = Figure(figsize=(_WIDTH, self.height), layout="constrained").subplots()
             self._draw(ax)
-            return svg_element(ax, self.id, self.alt)
+            return svg_element(ax, self.id, self.words.alt)
 
 
 # -- charts of predictions of test rows ----------------------------------------------------------
@@ -133,7 +134,8 @@ class ScoresDisplay(Display):
 
     def __init__(self, scores: Scores | Lineup, label: str = "label") -> None:
         self.lineup = scores if isinstance(scores, Lineup) else Lineup(scores)
-        self.scores, self.label = self.lineup.ours, label
+        self.scores, self.label = self.lineup.ours, label.replace("\n", " ")
+        self.regions, self.level = self.scores.regions, level(self.scores.coverage)
 
     @classmethod
     def from_estimator(
@@ -164,27 +166,6 @@ class ScoresDisplay(Display):
         rivals = [s for name, s in self.lineup.baselines.items() if name in self.shown]
         return {scores.title: scores for scores in (self.scores, *rivals)}
 
-    @property
-    def curve(self) -> pd.DataFrame:
-        """The figures of the model along the label."""
-        return self.scores.along_label()
-
-    @property
-    def regions(self) -> list[str]:
-        """The regions that have test rows."""
-        return sorted_regions(self.scores.region)
-
-    @property
-    def level(self) -> str:
-        """The promised coverage."""
-        return level(self.scores.coverage)
-
-    @property
-    def label_axis(self) -> dict[str, Any]:
-        """What charts along the label share."""
-        s = self.scores
-        return {"bins": s.bins, "label": self.label, "many": s.many, "few": s.few}
-
 
 class RegionDisplay(ScoresDisplay):
     """Bars for many-, medium- and few-shot labels.
@@ -202,64 +183,51 @@ class RegionDisplay(ScoresDisplay):
         self.metric = metric
 
     @property
-    def name(self) -> str:
+    def id(self) -> str:
         """The figure is part of the name."""
         return f"region_{self.metric}"
-
-    @property
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """Figures by region of each model."""
-        return {title: scores.by_region() for title, scores in self.models.items()}
 
     @property
     def figures(self) -> dict[str, dict[str, str]]:
         """The bars as text, by model and region."""
         text = FIGURES[self.metric].text
-        tables = self.tables.items()
-        return {title: {r: text(table[self.metric][r]) for r in self.regions} for title, table in tables}
+        tables = {title: scores.by_region[self.metric] for title, scores in self.models.items()}
+        return {title: {r: text(values[r]) for r in self.regions} for title, values in tables.items()}
 
     def _draw(self, ax: Axes) -> None:
-        tables, options = self.tables, dict[str, Any](regions=self.regions)
-        if self.metric == "coverage":
-            spread = {title: _ranges(table.loc[self.regions]) for title, table in tables.items()}
-            options |= {"target": self.scores.coverage, "spread": spread}
-        plots.by_region_bars(tables, self.metric, ax, **options)
-        if self.metric == "coverage":
-            ax.set_ylabel(f"share of {self.level} intervals\nthat contain the label")
+        bars, promised = {}, self.metric == "coverage"
+        for title, scores in self.models.items():
+            table = scores.by_region.loc[self.regions]
+            bars[title] = pd.DataFrame({"value": table[self.metric], "n": table["n"]})
+            if promised:
+                hits = (table["n"] * table["coverage"]).round()
+                ends = [wilson_interval(int(k), int(n)) for k, n in zip(hits, table["n"], strict=True)]
+                bars[title][["low", "high"]] = ends
+        names = {
+            "coverage": f"share of {self.level} intervals\nthat contain the label",
+            "width": f"mean width of {self.level} intervals",
+        }
+        name = names.get(self.metric, self.metric.replace("_", " "))
+        draw_bars(ax, bars, name, self.scores.coverage if promised else None)
+        if promised:
             ax.set(ylim=(0, 1.25), yticks=np.linspace(0, 1, 6))
-        elif self.metric == "width":
-            ax.set_ylabel(f"mean width of {self.level} intervals")
-
-
-def _ranges(table: pd.DataFrame) -> Any:
-    """Return how far the 95% range of the coverage reaches below and above it. (2, R)"""
-    n, share = table["n"].to_numpy(), table["coverage"].to_numpy(np.float64)
-    hits = np.nan_to_num(share * n).round().astype(int)
-    ends = np.array([wilson_interval(int(k), int(m)) for k, m in zip(hits, n, strict=True)])
-    return np.abs(ends.T - share)
 
 
 class LabelErrorDisplay(ScoresDisplay):
     """The mean absolute error along the label; ranges of few-shot labels are shaded."""
 
-    @property
-    def worst(self) -> pd.Series[Any]:
-        """The point with the largest error."""
-        return self.curve.iloc[int(self.curve["mae"].to_numpy().argmax())]
-
-    @property
-    def enough(self) -> bool:
-        """Whether every point averages enough rows."""
-        return bool((self.curve["n"] >= MIN_POINT_ROWS).all())
-
-    @property
-    def untested(self) -> str:
-        """Where the test rows end."""
-        return untested(self.scores)
+    def __init__(self, scores: Scores | Lineup, label: str = "label") -> None:
+        super().__init__(scores, label)
+        self.curves = {title: scores.along_label() for title, scores in self.models.items()}
+        curve = self.curves[self.scores.title]
+        self.worst = curve.iloc[int(curve["mae"].to_numpy().argmax())]
+        self.enough = bool((curve["n"] >= MIN_POINT_ROWS).all())
+        self.untested = untested(self.scores)
 
     def _draw(self, ax: Axes) -> None:
-        curves = {title: scores.along_label() for title, scores in self.models.items()}
-        plots.error_by_label(curves, ax, **self.label_axis)
+        draw_errors(ax, self.curves, self.label)
+        shade_regions(ax, self.scores.bins, self.scores.many, self.scores.few)
+        ax.legend(frameon=False)
 
 
 class PredictionDisplay(ScoresDisplay):
@@ -276,11 +244,9 @@ class PredictionDisplay(ScoresDisplay):
     @property
     def bias(self) -> dict[str, float]:
         """The mean error of each region, predicted minus true."""
-        s = self.scores
-        return {region: float((s.mean - s.y)[s.mask(region)].mean()) for region in self.regions}
+        return {region: float(self.scores.by_region["bias"][region]) for region in self.regions}
 
-    def _rows(self) -> dict[str, Any]:
-        """Return the rows of each region that are drawn."""
+    def _draw(self, ax: Axes) -> None:
         s, room, drawn = self.scores, self.most, {}
         for place, region in enumerate(reversed(self.regions)):
             rows = np.flatnonzero(s.mask(region))
@@ -288,10 +254,6 @@ class PredictionDisplay(ScoresDisplay):
             count = min(rows.size, room // (len(self.regions) - place))
             drawn[region] = rows[np.linspace(0, rows.size - 1, count).astype(np.int64)]
             room -= count
-        return drawn
-
-    def _draw(self, ax: Axes) -> None:
-        s, drawn = self.scores, self._rows()
         for place, region in enumerate(REGIONS[1:]):
             if region in drawn:
                 rows = drawn[region]
@@ -301,8 +263,7 @@ class PredictionDisplay(ScoresDisplay):
                 ax.errorbar(s.y[rows], s.mean[rows], yerr=np.maximum(ends, 0), **style)
         diagonal = [float(s.y.min()), float(s.y.max())]
         ax.plot(diagonal, diagonal, color=INK, linewidth=1, linestyle="--", label="perfect", zorder=1)
-        plots.plain_numbers(ax)
-        name_axes(ax, f"true {self.label}", f"predicted {self.label}")
+        finish(ax, f"true {self.label}", f"predicted {self.label}")
 
 
 class ReliabilityDisplay(ScoresDisplay):
@@ -319,9 +280,10 @@ class ReliabilityDisplay(ScoresDisplay):
         curves = {f"{title}, all": scores.reliability() for title, scores in self.models.items()}
         curves |= {f"{s.title}, {region}-shot": s.reliability(region) for region in rarer}
         ax.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=(0, (1, 2)), label="perfect")
-        plots.draw_lines(ax, {name: (LEVELS, shares) for name, shares in curves.items()})
+        for place, (name, shares) in enumerate(curves.items()):
+            ax.plot(LEVELS, shares, label=plain_text(name), **_line(place))
         ax.set(xlim=(0, 1), ylim=(0, 1.02))
-        name_axes(ax, "promised share", "share of intervals that contain the label")
+        finish(ax, "promised share", "share of intervals that contain the label")
 
 
 class SparsificationDisplay(ScoresDisplay):
@@ -342,9 +304,8 @@ class SparsificationDisplay(ScoresDisplay):
             color, dashes = COLORS[place], ("-", "--")[place]
             ax.plot(curve.removed, curve.error, dashes, color=color, label=f"{title}, by its std")
             ax.plot(curve.removed, curve.oracle, ":", color=color, lw=1, label=f"{title}, by its true error")
-        plots.from_zero(ax)
-        plots.plain_numbers(ax)
-        name_axes(ax, "share of rows removed, least certain first", "mean absolute error of the rest")
+        _from_zero(ax)
+        finish(ax, "share of rows removed, least certain first", "mean absolute error of the rest")
 
 
 class DialDisplay(ScoresDisplay):
@@ -369,14 +330,13 @@ class DialDisplay(ScoresDisplay):
         title = plain_text(self.scores.title)
         ax.plot(x, y, label=title, color=COLORS[0], marker="o", markersize=3, linewidth=1.2)
         for place, (name, point) in enumerate(self.points.items(), start=1):
-            style = plots.line_style(place) | {"linestyle": "none", "markersize": 8}
+            style = _line(place) | {"linestyle": "none", "markersize": 8}
             ax.plot(point[:1], point[1:], label=plain_text(name), **style)
         for end, name in ((0, "0"), (-1, "1")):
             ax.annotate(name, (x[end], y[end]), xytext=(5, 4), textcoords="offset points", color=INK)
         ax.locator_params(axis="x", nbins=6)  # large errors are wide numbers
         ax.margins(0.12)
-        plots.plain_numbers(ax)
-        name_axes(ax, "mean absolute error, all rows", f"error, {RARE}")
+        finish(ax, "mean absolute error, all rows", f"error, {RARE}")
 
 
 class HistogramDisplay(ScoresDisplay):
@@ -387,12 +347,11 @@ class HistogramDisplay(ScoresDisplay):
     @property
     def rows(self) -> dict[str, int]:
         """Training rows of each region."""
-        s = self.scores
-        regions = s.bins.regions(s.many, s.few)
-        return {region: int(s.bins.counts[regions == region].sum()) for region in sorted_regions(regions)}
+        counts, regions = self.scores.bins.counts, self.scores.bins.regions(self.scores.many, self.scores.few)
+        return {r: int(counts[regions == r].sum()) for r in REGIONS[1:] if (regions == r).any()}
 
     def _draw(self, ax: Axes) -> None:
-        plots.label_histogram(ax=ax, **self.label_axis)
+        draw_histogram(ax, self.scores.bins, self.label, self.scores.many, self.scores.few)
 
 
 # -- charts of columns ---------------------------------------------------------------------------
@@ -437,13 +396,13 @@ class ImportanceDisplay(Display):
         for place, name in enumerate(groups):
             bars = table[table["labels"] == name].set_index("column").loc[order]
             where = np.arange(len(order)) + (place - (len(groups) - 1) / 2) * height
-            style = {"xerr": bars["spread"], "label": f"{name} labels", **plots.bar_style(place)}
+            style = {"xerr": bars["spread"], "label": f"{name} labels", **_bar(place)}
             ax.barh(where, bars["importance"], height, **style)
         ax.axvline(0, color=INK, linewidth=0.8)
         ax.set_yticks(np.arange(len(order)), [plain_text(name) for name in order])
         ax.invert_yaxis()
         change = self.changes.get(self.measure, f"mean absolute change of the {self.measure}")
-        name_axes(ax, f"{change} if shuffled", "")
+        finish(ax, f"{change} if shuffled", "")
 
 
 class DependenceDisplay(Display):
@@ -470,15 +429,15 @@ class DependenceDisplay(Display):
             ax.set_xticks(along, names, rotation=30)
         band: dict[str, Any] = {"color": COLORS[0], "alpha": 0.18, "lw": 0, "label": "interval"}
         ax.fill_between(along, table["lower"], table["upper"], **band)
-        ax.plot(along, table["prediction"], label="prediction", **plots.line_style(0))
-        name_axes(ax, self.column, "prediction")
+        ax.plot(along, table["prediction"], label="prediction", **_line(0))
+        finish(ax, self.column, "prediction")
 
 
 # -- charts of several methods -------------------------------------------------------------------
 
 
 class RankingDisplay(Display):
-    """Methods from best to worst, with error bars over seeds. `table` has the columns mean and half."""
+    """Methods from best to worst, with error bars over seeds. `table` has the columns mean and std."""
 
     def __init__(self, table: pd.DataFrame, data: str, heading: str, figure: str) -> None:
         self.table, self.data, self.heading, self.figure = table, data, heading, figure
@@ -487,16 +446,16 @@ class RankingDisplay(Display):
     @property
     def id(self) -> str:
         """The data set and the figure are part of the name."""
-        return f"{slug(self.data)}-{self.figure}"
+        return f"{_slug(self.data)}-{self.figure}"
 
     def _draw(self, ax: Axes) -> None:
         table = self.table.sort_values("mean", ascending=False, kind="stable")
         where = np.arange(len(table))
-        ax.errorbar(table["mean"], where, xerr=table["half"].fillna(0), fmt="o", color=COLORS[0], capsize=3)
+        ax.errorbar(table["mean"], where, xerr=table["std"].fillna(0), fmt="o", color=COLORS[0], capsize=3)
         ax.set_yticks(where, [plain_text(str(name)) for name in table.index])
-        ax.set(xlabel=self.heading.split(",")[0].lower(), ylim=(-0.6, len(table) - 0.4))
-        plots.plain_numbers(ax)
+        ax.set_ylim(-0.6, len(table) - 0.4)
         ax.grid(axis="y", color="0.5", alpha=0.25)
+        finish(ax, self.heading.split(",")[0].lower(), "")
 
 
 class MethodErrorDisplay(Display):
@@ -508,12 +467,157 @@ class MethodErrorDisplay(Display):
     @property
     def id(self) -> str:
         """The data set is part of the name."""
-        return f"{slug(self.data)}-along-label"
+        return f"{_slug(self.data)}-along-label"
 
     def _draw(self, ax: Axes) -> None:
-        plots.error_by_label(self.curves, ax)
+        draw_errors(ax, self.curves, "label")
 
 
-def slug(text: str) -> str:
-    """Return a text as part of an id."""
+def _slug(text: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in text) or "data"
+
+
+# -- what several charts draw ----------------------------------------------------------------------
+
+
+def plain_text(text: str) -> str:
+    """Escape dollar signs: matplotlib reads the text between two of them as a formula."""
+    return text.replace("$", r"\$")
+
+
+def _line(place: int) -> dict[str, Any]:
+    """Return colour, line style and marker of the n-th line: lines differ without colour too."""
+    style = {"color": COLORS, "linestyle": ("-", "--", "-.", ":"), "marker": MARKERS}
+    return {name: values[place % len(values)] for name, values in style.items()} | {"markersize": 4}
+
+
+def _bar(place: int) -> dict[str, Any]:
+    """Return colour, hatching and error bars of the n-th group of bars."""
+    style = {"color": COLORS[place % len(COLORS)], "hatch": ("", "//", "xx", "..")[place % 4]}
+    return {**style, "edgecolor": PAPER, "ecolor": INK, "error_kw": {"elinewidth": 1, "capsize": 2}}
+
+
+def finish(ax: Axes, x: str, y: str) -> None:
+    """Name the axes, write large numbers without powers of ten, and show a legend if something has a name."""
+    for axis, ends in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+        numbers = isinstance(axis.get_major_formatter(), ScalarFormatter)  # no dates, names or logarithms
+        if numbers and max(map(abs, ends)) >= _WIDE:
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.7g}"))
+            if axis is ax.xaxis:
+                ax.locator_params(axis="x", nbins=4)  # keeps them apart
+    ax.set(xlabel=plain_text(x), ylabel=plain_text(y))
+    if ax.get_legend_handles_labels()[1]:
+        ax.legend(frameon=False)
+
+
+def _from_zero(ax: Axes) -> None:
+    """Start the scale at zero and end it above the highest marker."""
+    top = float(ax.dataLim.ymax)
+    ax.set_ylim(0, 1.08 * top if 0 < top < np.inf else 1)
+
+
+def draw_histogram(ax: Axes, bins: LabelBins, label: str, many: int = 100, few: int = 20) -> None:
+    """Draw how many training labels each bin holds, by region, on a log scale."""
+    regions, high = bins.regions(many, few), 1.3 * int(bins.counts.max())
+    for region, (color, hatch) in _REGION_BARS.items():
+        rows = (regions == region) & (bins.counts > 0)
+        if rows.any():
+            style: dict[str, Any] = {"color": color, "hatch": hatch, "edgecolor": PAPER, "linewidth": 0.5}
+            style |= {"width": np.diff(bins.edges)[rows], "label": f"{region}-shot"}
+            ax.bar(bins.centers[rows], bins.counts[rows], **style)
+    ax.set(yscale="log", ylim=(0.6, high))  # from below 1, so that a bin with one row shows
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 60 else (1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    finish(ax, label, "training rows")
+
+
+def shade_regions(ax: Axes, bins: LabelBins, many: int, few: int) -> None:
+    """Shade the label ranges that have few training rows, behind everything else."""
+    rare = np.concatenate([[False], bins.regions(many, few) == "few", [False]])
+    starts, ends = np.flatnonzero(rare[1:] & ~rare[:-1]), np.flatnonzero(rare[:-1] & ~rare[1:])
+    for place, (start, end) in enumerate(zip(bins.edges[starts], bins.edges[ends], strict=True)):
+        name = "few-shot labels" if place == 0 else None
+        ax.axvspan(start, end, color=RARE_COLOR, alpha=0.16, lw=0, label=name, zorder=0)
+
+
+def draw_errors(ax: Axes, curves: Mapping[str, pd.DataFrame], label: str) -> None:
+    """Draw the mean absolute error along the label; each table has columns ``center`` and ``mae``."""
+    for place, (name, table) in enumerate(curves.items()):
+        ax.plot(table["center"], table["mae"], label=plain_text(name), **_line(place))
+    _from_zero(ax)
+    finish(ax, label, "mean absolute error")
+
+
+def draw_bars(ax: Axes, tables: Mapping[str, pd.DataFrame], name: str, target: float | None = None) -> None:
+    """Draw groups of bars by region, one bar per method, with an optional target line.
+
+    Each table has a row for each region: ``value``, ``n`` test rows and, for error bars, ``low`` and
+    ``high``.
+    """
+    width, first = 0.8 / len(tables), next(iter(tables.values()))
+    for place, (title, table) in enumerate(tables.items()):
+        where = np.arange(len(table)) + (place - (len(tables) - 1) / 2) * width
+        reach = None
+        if "low" in table:
+            reach = np.nan_to_num([table["value"] - table["low"], table["high"] - table["value"]])
+        ax.bar(where, table["value"], width, yerr=reach, label=plain_text(title), **_bar(place))
+    if target is not None:
+        ax.axhline(target, color=INK, linestyle=":", linewidth=1.2)
+        ax.annotate(  # beside the bars, because above the line it would hide those that reach it
+            f"{100 * target:.4g}%\npromised",
+            (1.01, target),
+            xycoords=("axes fraction", "data"),
+            ha="left",
+            va="center",
+            annotation_clip=False,
+        )
+    names = [f"{region}-shot\n{n:,.0f} rows" for region, n in first["n"].items()]
+    ax.set_xticks(np.arange(len(first)), names)
+    ax.margins(y=0.2)
+    finish(ax, "", name)
+    ax.legend(frameon=False, loc="upper center", ncols=len(tables))
+
+
+# -- on a page -------------------------------------------------------------------------------------
+
+_SVG = "http://www.w3.org/2000/svg"
+_LINK = "{http://www.w3.org/1999/xlink}href"
+
+
+def svg_element(ax: Axes, name: str, alt: str) -> str:
+    """Return the figure of Axes as an SVG element of a page; `name` must be unique there."""
+    figure = ax.figure
+    assert isinstance(figure, Figure)
+    if ax.get_legend() is not None:
+        _move_legend_above(ax, room=0.85 * figure.bbox.width)
+    buffer, unnamed = io.BytesIO(), dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(buffer, format="svg", metadata=unnamed)
+    ElementTree.register_namespace("", _SVG)
+    ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
+    root = ElementTree.fromstring(buffer.getvalue())
+    for metadata in root.findall(f"{{{_SVG}}}metadata"):
+        root.remove(metadata)
+    for element in root.iter():
+        for key, value in element.attrib.items():
+            # matplotlib gives the parts of every figure the same ids; on one page each needs its own.
+            if key == "id":
+                value = f"{name}-{value}"
+            elif key == _LINK:
+                value = value.replace("#", f"#{name}-", 1)
+            value = value.replace("url(#", f"url(#{name}-")
+            element.set(key, value.replace(INK, "currentColor").replace(PAPER, "var(--paper)"))
+    for key in ("width", "height"):
+        del root.attrib[key]
+    root.attrib |= {"role": "img", "aria-label": alt, "class": "chart"}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _move_legend_above(ax: Axes, room: float) -> None:
+    """Put the legend above the chart, where it hides nothing, in as few lines as fit into `room`."""
+    handles, labels = ax.get_legend_handles_labels()
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+    for columns in range(len(labels), 0, -1):
+        legend = ax.legend(handles, labels, ncols=columns, frameon=False, **place)
+        if legend.get_window_extent().width <= room:
+            return

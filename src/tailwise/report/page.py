@@ -12,48 +12,40 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from tailwise.explanations import importance, shapley
 from tailwise.methods import get_method
 from tailwise.metrics.regions import REGIONS
-from tailwise.report.baselines import Lineup
-from tailwise.report.contrasts import Outcome, contrast
-from tailwise.report.displays import (
-    DialDisplay,
-    Display,
-    HistogramDisplay,
-    LabelErrorDisplay,
-    PredictionDisplay,
-    RegionDisplay,
-    ReliabilityDisplay,
-    SparsificationDisplay,
-)
+from tailwise.report import displays
+from tailwise.report.lineup import Contrast, Lineup, contrast
 from tailwise.report.scores import DIALLED, FIGURES, SHOWN, Dial, Scores
-from tailwise.report.verdict import MIN_TAIL_ROWS, Coverage, Soundness, Verdict, rarest_rows, tail_of
+from tailwise.report.verdict import MIN_TAIL_ROWS, Verdict, rarest_rows, tail_of
 from tailwise.report.wording import REGION_WORDS, number, render
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from tailwise.estimator import TailRegressor
     from tailwise.explanations.columnwise import Figure
 
+SETTINGS = ("method_options", "base", "folds", "backbone", "epochs", "batch_size", "lr", "monitor")
+"""Parameters of a model that its page lists."""
+
 
 @dataclass(frozen=True)
-class Facts:
-    """How a model was trained and how to train it again: everything on its page that is not a score."""
+class About:
+    """What the page of a model says that neither the model nor its scores know."""
 
     target: str
     source: str
-    method: str
-    train_rows: int
-    features: int
     command: str
-    intervals: str
+    place: int = 0
+    """Number of the target in the model."""
+    dial: Mapping[str, Any] = field(default_factory=dict)
+    """The emphasis or the label prior of the scores, unless it is the model's own."""
     test_source: str = "held out at random, the same share of rare and common labels"
     repeated: int = 0
     """Test rows that are training rows too, if the training rows are at hand."""
@@ -61,50 +53,14 @@ class Facts:
     """Column with the weights of the training rows, if there is one."""
     trained_here: bool = True
     """Whether the model was trained on other rows of `source`."""
-    epochs: Sequence[int] = ()
-    """Epochs that each network was trained for."""
-    best_epochs: Sequence[int] = ()
-    """Epoch of each network whose weights were kept."""
     seconds: float = 0.0
-    seed: int | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    pictures: bool = False
-    """Whether the inputs are the paths of pictures."""
-
-
-def facts_of(
-    model: TailRegressor,
-    scores: Scores,
-    *,
-    target: str,
-    place: int = 0,
-    dial: Mapping[str, Any] | None = None,
-    **about: Any,
-) -> Facts:
-    """Return the facts about one target of a model, the `place`-th; `about` sets other fields of `Facts`.
-
-    `dial` has the emphasis or the label prior of `scores`, unless it is the model's own.
-    """
-    settings = ("method_options", "base", "folds", "backbone", "epochs", "batch_size", "lr", "monitor")
-    return Facts(
-        target=target,
-        method=model.method,
-        train_rows=int(scores.bins.counts.sum()),
-        features=int(model.n_features_in_),
-        intervals=model.explain_intervals(scores.coverage, target=place, **(dial or {})),
-        epochs=[len(history.history) for history in model.histories_],
-        best_epochs=[history.best_epoch for history in model.histories_],
-        seed=model.random_state if isinstance(model.random_state, int) else None,
-        settings={name: getattr(model, name) for name in settings},
-        pictures=model.takes_pictures,
-        **about,
-    )
 
 
 def model_page(
+    model: TailRegressor,
     lineup: Lineup,
     verdict: Verdict,
-    facts: Facts,
+    about: About,
     inputs: pd.DataFrame | None = None,
     drivers: Drivers | None = None,
 ) -> str:
@@ -114,41 +70,43 @@ def model_page(
     with the largest errors. `drivers` is what `drivers_of` returns for them.
     """
     scores = lineup.ours
+    settings = {name: getattr(model, name) for name in SETTINGS}
     return render(
         "model.html",
         script="dial.js",
-        facts=facts,
-        title=f"{facts.target}: {scores.title} on {facts.source}",
-        method=get_method(facts.method),
+        about=about,
+        model=model,
+        title=f"{about.target}: {scores.title} on {about.source}",
+        method=get_method(model.method),
         answers=answers_of(lineup),
         verdict=verdict,
         dial=None if scores.dial is None else _dial_panel(scores.dial),
-        charts=main_charts(lineup, facts.target),
+        charts=main_charts(lineup, about.target),
         figures={name: FIGURES[name] for name in SHOWN},
         dialled={name: FIGURES[name] for name in DIALLED},
-        rows=_region_rows(lineup),
+        regions=[region for region in REGIONS if scores.mask(region).any()],
+        contrast=contrast,
         drivers=drivers,
-        row_tables=row_tables(scores, inputs, facts.pictures, drivers),
+        row_tables=row_tables(scores, inputs, model.takes_pictures, drivers),
         scores=scores,
         lineup=lineup,
-        booster=lineup.booster,
-        reliability=ReliabilityDisplay(lineup, facts.target),
+        reliability=displays.ReliabilityDisplay(lineup, about.target),
         bins=scores.bins.explain(),
-        settings={k: v for k, v in facts.settings.items() if v is not None},
+        intervals=model.explain_intervals(scores.coverage, target=about.place, **about.dial),
+        settings={name: value for name, value in settings.items() if value is not None},
     )
 
 
-def main_charts(lineup: Lineup, label: str) -> list[Display]:
+def main_charts(lineup: Lineup, label: str) -> list[displays.Display]:
     """Return the charts that answer a user's questions, in the order of the page."""
-    dial = [DialDisplay(lineup, label)] if lineup.ours.dial is not None else []
     return [
-        HistogramDisplay(lineup, label),
-        LabelErrorDisplay(lineup, label),
-        PredictionDisplay(lineup, label),
-        RegionDisplay(lineup, "coverage", label),
-        RegionDisplay(lineup, "width", label),
-        *dial,
-        SparsificationDisplay(lineup, label),
+        displays.HistogramDisplay(lineup, label),
+        displays.LabelErrorDisplay(lineup, label),
+        displays.PredictionDisplay(lineup, label),
+        displays.RegionDisplay(lineup, "coverage", label),
+        displays.RegionDisplay(lineup, "width", label),
+        *([displays.DialDisplay(lineup, label)] if lineup.ours.dial is not None else []),
+        displays.SparsificationDisplay(lineup, label),
     ]
 
 
@@ -160,7 +118,6 @@ def _dial_panel(dial: Dial) -> dict[str, Any]:
     }
     used, settings = dial.scores.emphasis, [f"{setting:g}" for setting in dial.settings]
     return {
-        "rows": {region: int(dial.scores.mask(region).sum()) for region in shown},
         "figures": shown,
         "settings": settings,
         "used": 0 if math.isnan(used) else dial.settings.index(used),
@@ -170,99 +127,36 @@ def _dial_panel(dial: Dial) -> dict[str, Any]:
     }
 
 
-def _region_rows(lineup: Lineup) -> list[dict[str, Any]]:
-    """Return the rows of the table by region: figures of each model, and differences to the first."""
-    ours = lineup.ours
-    return [
-        {
-            "region": region,
-            "n": int(ours.mask(region).sum()),
-            "models": [
-                {
-                    "title": scores.title,
-                    "figures": scores.by_region().loc[region].to_dict(),
-                    "contrast": None if scores is ours else contrast(ours, scores, region),
-                }
-                for scores in lineup.all
-            ],
-        }
-        for region in REGIONS
-        if ours.mask(region).any()
-    ]
+# -- the first screen ------------------------------------------------------------------------------
 
 
-# -- the first screen: four large figures ----------------------------------------------------------
+class Answer(NamedTuple):
+    """How wrong the model is for some labels, compared with each baseline; NaN for too few rows."""
 
-
-class Beside(NamedTuple):
-    """The figure of a baseline, and whether the model's is clearly better."""
-
-    title: str
-    value: float
-    outcome: Outcome
-    width: float = math.nan
-    score: float = math.nan
-    """Of intervals, as is the width."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One large figure with the same of the baselines: an error, or the share of intervals that hold."""
-
-    kind: Literal["error", "intervals"]
     labels: str
-    """What a sentence calls the labels that an error is about, or those that are rare."""
     n: int
-    value: float = math.nan
-    """NaN for too few rows."""
-    baselines: tuple[Beside, ...] = ()
-    rare: tuple[float, float] | None = None
-    """Coverage and width for rare labels."""
-    tone: str = ""
-
-
-_TONE: Mapping[Soundness, str] = {"kept": "good", "over": "mixed", "undecided": "mixed", "under": "bad"}
+    error: float
+    contrasts: Mapping[str, Contrast]
 
 
 def answers_of(lineup: Lineup) -> list[Answer]:
-    """Return how wrong the model is for rare, common and all labels, and whether its intervals hold."""
+    """Return how wrong the model is for rare, common and all labels."""
     scores, tail = lineup.ours, tail_of(lineup.ours)
-    everything = scores.mask("all")
     rare = scores.region != "many" if tail is None else tail.rows
     if tail is None and rare.all():
         rare = rarest_rows(scores)
-    name = "rare labels" if tail is None else tail.name
     common, other = scores.mask("many"), REGION_WORDS["many"]
     if common.sum() < MIN_TAIL_ROWS:
         common, other = ~rare, "other labels"
-    named = {name: rare, other: common, "all labels": everything}
-    compared = {s.title: contrast(scores, s, "all") for s in lineup.baselines.values()}
-    beside = tuple(
-        Beside(
-            s.title,
-            float(s.inside.mean()),
-            compared[s.title].intervals.outcome,
-            float(s.width.mean()),
-            float(s.interval_score.mean()),
-        )
-        for s in lineup.baselines.values()
-    )
-    held = None if tail is None else (float(scores.inside[rare].mean()), float(scores.width[rare].mean()))
-    tone = _TONE[Coverage.of(scores, everything).soundness]
-    share = float(scores.inside.mean())
-    return [
-        *(_error(lineup, labels, rows) for labels, rows in named.items()),
-        Answer("intervals", name, scores.y.size, share, beside, held, tone),
-    ]
-
-
-def _error(lineup: Lineup, labels: str, rows: NDArray[np.bool_]) -> Answer:
-    scores, n = lineup.ours, int(rows.sum())
-    if n < MIN_TAIL_ROWS:
-        return Answer("error", labels, n)
-    compared = {s.title: contrast(scores, s, "", rows) for s in lineup.baselines.values()}
-    beside = tuple(Beside(title, c.mae.theirs, c.outcome) for title, c in compared.items())
-    return Answer("error", labels, n, float(scores.error[rows].mean()), beside)
+    name = "rare labels" if tail is None else tail.name
+    answers = []
+    for labels, rows in ((name, rare), (other, common), ("all labels", scores.mask("all"))):
+        n, error, contrasts = int(rows.sum()), math.nan, {}
+        if n >= MIN_TAIL_ROWS:
+            error = float(scores.error[rows].mean())
+            contrasts = {s.title: contrast(scores, s, "", rows) for s in lineup.baselines.values()}
+        answers.append(Answer(labels, n, error, contrasts))
+    return answers
 
 
 # -- which columns drive the tail ------------------------------------------------------------------
@@ -281,24 +175,6 @@ _EXPLAINED: dict[str, Figure] = {ERRORS: "prediction", WIDTHS: "width"}
 """What is explained of the rows of each table."""
 
 
-class Share(NamedTuple):
-    """How much a column matters for one measure; `reference` is the measure on the real table."""
-
-    importance: float
-    spread: float
-    reference: float
-
-
-@dataclass(frozen=True)
-class Driver:
-    """How much one column matters: for the error and for the width of intervals."""
-
-    column: str
-    rare: Share
-    all: Share
-    width: Share
-
-
 @dataclass(frozen=True)
 class Drivers:
     """The columns that matter most for rare labels, and reasons of the rows that a page shows."""
@@ -307,7 +183,8 @@ class Drivers:
     """Columns of the table."""
     matter: tuple[str, ...]
     """Columns whose effect on rare labels is more than chance, the largest first."""
-    table: tuple[Driver, ...]
+    table: Mapping[str, Mapping[str, Any]]
+    """By column: lines of `importance` for the errors of ``rare`` and ``all`` labels and the ``width``."""
     reasons: Mapping[str, Sequence[Sequence[tuple[str, float]]]]
     """By title of the table: the columns with the largest Shapley values of each of its rows."""
 
@@ -337,17 +214,11 @@ def drivers_of(model: TailRegressor, scores: Scores, *, place: int = 0, **dial: 
             for title, places in chosen.items()
         }
     parts = {key: part.set_index("column") for key, part in table.groupby(["measure", "labels"])}
-    rare, every, width = parts["error", "rare"], parts["error", "all"], parts["width", "rare"]
-
-    def share(part: pd.DataFrame, name: str) -> Share:
-        return Share(*(float(part[column][name]) for column in Share._fields))
-
-    drivers = tuple(
-        Driver(str(name), share(rare, name), share(every, name), share(width, name))
-        for name in rare.index[:SHOWN_DRIVERS]
-    )
+    shown = {"rare": ("error", "rare"), "all": ("error", "all"), "width": ("width", "rare")}
+    rare = parts["error", "rare"]
+    lines = {c: {k: parts[key].loc[c] for k, key in shown.items()} for c in rare.index[:SHOWN_DRIVERS]}
     matter = tuple(str(name) for name in rare.index[rare["importance"] > 2 * rare["spread"]])
-    return Drivers(len(rare), matter, drivers, reasons)
+    return Drivers(len(rare), matter, lines, reasons)
 
 
 # -- rows to look at -------------------------------------------------------------------------------
@@ -387,17 +258,17 @@ def row_tables(
     With `pictures`, the first column of the inputs has their paths.
     """
     tables = []
+    shown = pd.DataFrame(index=range(scores.y.size)) if inputs is None else inputs.iloc[:, :SHOWN_COLUMNS]
     for title, rows in shown_rows(scores).items():
-        columns = [] if inputs is None else [inputs.iloc[rows, k] for k in range(inputs.shape[1])]
-        cells = [[_cell(value) for value in column] for column in columns[:SHOWN_COLUMNS]]
+        columns = {str(name): [_cell(value) for value in column] for name, column in shown.iloc[rows].items()}
         tables.append(
             RowTable(
                 title,
                 tuple(_figures(scores, row) for row in rows),
-                tuple(str(column.name) for column in columns[:SHOWN_COLUMNS]),
-                tuple(tuple(column[k] for column in cells) for k in range(len(rows))),
+                tuple(columns),
+                tuple(zip(*columns.values(), strict=True)) if columns else ((),) * len(rows),
                 None if drivers is None else drivers.reasons[title],
-                tuple(thumbnail(str(path)) for path in columns[0]) if pictures and columns else (),
+                tuple(map(thumbnail, shown.iloc[rows, 0].astype(str))) if pictures and columns else (),
             )
         )
     return tables
@@ -418,8 +289,6 @@ def _figures(scores: Scores, row: int) -> tuple[str, ...]:
 
 def _cell(value: Any) -> str:
     """Return a value of a table as short text, empty where it is missing."""
-    import pandas as pd
-
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return ""
     if isinstance(value, (float, np.floating)):

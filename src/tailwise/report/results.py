@@ -1,4 +1,4 @@
-"""Results files: one JSON line per run of a method on a table, and figures over the seeds of such runs."""
+"""Runs of methods over several seeds: files of a JSON line per run, their figures, and the page of all."""
 
 from __future__ import annotations
 
@@ -6,89 +6,37 @@ import json
 import math
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
+from matplotlib.figure import Figure as Picture
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 
-from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins
-from tailwise.metrics.regions import REGIONS, by_bin, evaluate, get_metric
-from tailwise.metrics.scores import winkler
+from tailwise.metrics.regions import REGIONS
+from tailwise.report import displays
+from tailwise.report.lineup import Difference, mean_difference
+from tailwise.report.wording import number, render, say
 from tailwise.writing import append_line
 
 Array = NDArray[Any]
 Record = dict[str, Any]
 Run = tuple[str, str, int]
 """What a line is found by: data, method and seed."""
-Shots = tuple[int, int]
-"""Many-shot bins have more training rows than the first, few-shot bins fewer than the second."""
 TAIL, TAIL_BALANCED = "tail", "tail-balanced"
 """TailRegressor in results lines: at the emphasis that it chose, and at emphasis 1."""
-OF_THE_MEAN = ("mae", "mse", "rmse", "gm", "pearson", "spearman", "balanced_mae")
-"""Metrics that calibration does not change; calibrated results do not repeat them."""
-OF_THE_SPREAD = (
-    *("nll", "balanced_nll", "gaussian_nll", "gaussian_nll_reference", "ause", "ause_reference"),
-    *("crps", "coverage", "width", "interval_score", "ence"),
-)
-RATIOS = ("mae", "mse", "rmse", "gm", "balanced_mae", "crps", "width", "interval_score")
-"""Metrics in label units, which are compared between data sets as ratios."""
+BASELINES = (("plain", "vanilla"), ("catboost",), ("constant",))
+"""Methods that the others are compared with in words: the first of each that is among them."""
 _ABBREVIATIONS = ("mae", "rmse", "nll", "ause", "crps", "ence", "gm")
 _LINE = ("data", "method", "seed", "recipe", "digest", "metrics")
 """Keys that the line of a finished run has."""
-
-
-# -- what a line says ----------------------------------------------------------------------------
-
-
-def scores_by_region(
-    prediction: Distribution, y: Array, bins: LabelBins, shots: Shots, metrics: Sequence[str]
-) -> dict[str, Any]:
-    """Return rounded metrics by region; None where a region has too few rows."""
-    names = [f"{region}/{metric}" for region in REGIONS for metric in metrics]
-    values = evaluate(prediction, y, bins, names, many=shots[0], few=shots[1])
-    table: dict[str, Any] = {region: {} for region in REGIONS}
-    for name, value in values.items():
-        region, metric = name.split("/")
-        table[region][metric] = float(f"{value:.6g}") if math.isfinite(value) else None
-    return table
-
-
-def score_limits(lower: Array, upper: Array, y: Array, bins: LabelBins, shots: Shots) -> dict[str, Any]:
-    """Return coverage, width and interval score of 90% intervals by region, rounded."""
-    region = bins.regions(*shots)[bins.index(y)]
-    low, high, labels = (torch.from_numpy(np.asarray(values, np.float64)) for values in (lower, upper, y))
-    score = winkler(low, high, labels)
-    values = {
-        "coverage": (lower <= y) & (y <= upper),
-        "width": upper - lower,
-        "interval_score": score.numpy(),
-    }
-    table: dict[str, Any] = {}
-    for name in REGIONS:
-        rows = np.ones(len(region), bool) if name == "all" else region == name
-        table[name] = {
-            metric: float(f"{value[rows].mean():.6g}") if rows.any() else None
-            for metric, value in values.items()
-        }
-    return table
-
-
-def errors_along_label(prediction: Distribution, y: Array, bins: LabelBins) -> dict[str, list[float]]:
-    """Return center, number of rows and mean absolute error of each label bin, rounded."""
-    table = by_bin(prediction, y, bins, ("mae",))
-    return {name: [float(f"{value:.5g}") for value in table[name]] for name in ("center", "n", "mae")}
-
-
-def region_rows(y: Array, bins: LabelBins, shots: Shots) -> dict[str, int]:
-    """Return the number of rows of each region."""
-    regions = bins.regions(*shots)[bins.index(y)]
-    return {region: int((regions == region).sum()) for region in REGIONS[1:]}
 
 
 def machine() -> str:
@@ -113,16 +61,14 @@ def read_records(path: Path) -> list[Record]:
 
     An unfinished last line, as a kill leaves it, is dropped; a broken line elsewhere is an error.
     """
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: name the results file in it")
-    content = path.read_bytes() if path.is_file() else b""
+    content = path.read_bytes() if path.exists() else b""
     records = []
-    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
+    for place, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
         try:
             records.append(json.loads(line))
         except ValueError:
             raise ValueError(
-                f"{path}, line {number} is not JSON: delete that line, or name another file"
+                f"{path}, line {place} is not JSON: delete that line, or name another file"
             ) from None
     return records
 
@@ -138,12 +84,12 @@ def read_results(*paths: Path) -> list[Record]:
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"{path} does not exist")
-        for number, record in enumerate(read_records(path), start=1):
+        for place, record in enumerate(read_records(path), start=1):
             lacking = [key for key in _LINE if not isinstance(record, dict) or key not in record]
             if lacking and not (isinstance(record, dict) and "error" in record):
                 raise ValueError(
                     f"{path} is not a results file of `tailwise compare`: a line lacks {lacking[0]!r} "
-                    f"(line {number})"
+                    f"(line {place})"
                 )
             records.append(record)
     return list(finished_runs(records).values())
@@ -168,23 +114,16 @@ class Figure:
         return f"{text} {self.region}"
 
     def of(self, record: Record) -> float:
-        """Return its value in a results line; NaN where the region has too few rows, or the line lacks it."""
-        kind = "calibrated" if self.calibrated and self.metric not in OF_THE_MEAN else "raw"
-        value = record["metrics"][kind][self.region].get(self.metric)
-        return math.nan if value is None else float(value)
+        """Return its value in a results line; NaN where the region has too few rows, or the line lacks it.
 
-    def loss(self, value: float) -> float:
-        """Convert a value so that less is better."""
-        return math.nan if math.isnan(value) else get_metric(self.metric).loss(value)
-
-    def change(self, other: float, reference: float) -> float:
-        """Return how much worse another value is than the reference, on a scale that data sets share.
-
-        It is the logarithm of the ratio for metrics in label units, and else the difference of losses.
+        What calibration does not change, such as the MAE, stands among the raw figures alone.
         """
-        if self.metric in RATIOS:
-            return math.log(max(other, 1e-300) / max(reference, 1e-300))
-        return self.loss(other) - self.loss(reference)
+        for kind in ("calibrated", "raw") if self.calibrated else ("raw",):
+            figures = record["metrics"][kind][self.region]
+            if self.metric in figures:
+                value = figures[self.metric]
+                return math.nan if value is None else float(value)
+        return math.nan
 
 
 class Results:
@@ -241,3 +180,183 @@ class Results:
         if values.size == 0:
             return math.nan, math.nan
         return float(values.mean()), float(values.std(ddof=1)) if values.size > 1 else math.nan
+
+    def ranking(self, figure: Figure, data: str) -> pd.DataFrame:
+        """Return mean and std over seeds of each method that has the figure, the lowest mean first."""
+        rows = {m: self.mean_std(figure, data, m) for m in self.methods}
+        table = pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "std"]).dropna(subset="mean")
+        return table.sort_values("mean", kind="stable")
+
+    def difference(self, figure: Figure, data: str, method: str, other: str) -> Difference:
+        """Return the difference of two methods, paired by seed."""
+        ours, theirs = self.runs(data, method), self.runs(data, other)
+        seeds = [seed for seed in ours if seed in theirs]
+        a, b = (np.array([figure.of(runs[seed]) for seed in seeds], np.float64) for runs in (ours, theirs))
+        known = ~np.isnan(a - b)
+        return mean_difference(a[known], b[known], confidence=0.95)
+
+    def along_label(self, data: str) -> dict[str, pd.DataFrame]:
+        """Return for each method a table of ``center`` and ``mae`` along the label; empty for older runs.
+
+        Each seed has its own label bins. A bin is averaged with the bin of the first seed whose center is
+        nearest.
+        """
+        curves = {}
+        for method in self.methods:
+            runs = [run["along_label"] for run in self.runs(data, method).values() if "along_label" in run]
+            if runs:
+                bins = pd.concat([pd.DataFrame(run) for run in runs], ignore_index=True)
+                centers = np.asarray(runs[0]["center"])
+                nearest = np.abs(bins["center"].to_numpy()[:, None] - centers).argmin(axis=1)
+                bins["mae"] *= bins["n"]
+                sums = bins.groupby(nearest)[["mae", "n"]].sum()
+                means = {"center": centers[sums.index], "mae": sums["mae"] / sums["n"]}
+                curves[self.titles[method]] = pd.DataFrame(means)
+        return curves
+
+
+# -- tables, words and pages ---------------------------------------------------------------------
+
+COLUMNS = tuple(
+    Figure(metric, region, calibrated=True)
+    for metric, regions in (
+        ("mae", ("all", "many", "medium", "few")),
+        *(
+            (metric, ("all", "few"))
+            for metric in ("rmse", "nll", "coverage", "width", "interval_score", "crps")
+        ),
+    )
+    for region in regions
+)
+"""Columns of the table of methods."""
+RANKED = {
+    "Mean absolute error, few-shot labels": Figure("mae", "few"),
+    "Mean absolute error, all test rows": Figure("mae", "all"),
+    "Interval score, all test rows": Figure("interval_score", "all", calibrated=True),
+}
+"""Heading of each chart, and the figure that ranks the methods in it."""
+
+
+def method_cells(results: Results, data: str) -> dict[str, list[str]]:
+    """Return the cells of each method, by its title: mean and standard deviation of each of `COLUMNS`."""
+
+    def cell(figure: Figure, method: str) -> str:
+        mean, std = results.mean_std(figure, data, method)
+        if math.isnan(mean):
+            return "–"
+        if figure.metric == "coverage":
+            return f"{100 * mean:.0f}%" + ("" if math.isnan(std) else f" ± {round(100 * std, 1):g}")
+        return number(mean) + ("" if math.isnan(std) else f" ± {std:.2g}")
+
+    return {
+        results.titles[method]: [cell(figure, method) for figure in COLUMNS]
+        for method in results.methods
+        if results.runs(data, method)
+    }
+
+
+def comparison_verdict(results: Results) -> list[str]:
+    """Say for each data set which method is first, and what each gains and costs against the baselines."""
+    return [line for data in results.data for line in (*firsts(results, data), *gains(results, data))]
+
+
+def firsts(results: Results, data: str) -> list[str]:
+    """Say which methods have the lowest error for rare labels and over all rows, and which is next."""
+    lines = []
+    for region in ("few", "all"):
+        figure = Figure("mae", region)
+        ranked = results.ranking(figure, data)["mean"].head(2)
+        leaders = [(results.titles[str(method)], value) for method, value in ranked.items()]
+        difference = results.difference(figure, data, *ranked.index) if len(leaders) > 1 else None
+        lines.append(say("comparison", "first", data, region, leaders, difference))
+    return lines
+
+
+def gains(results: Results, data: str) -> list[str]:
+    """Compare every other method with each baseline that is among them, and TailRegressor at emphasis 1
+    with its own emphasis."""
+    present = [next((m for m in names if m in results.methods), None) for names in BASELINES]
+    baselines = [method for method in present if method is not None]
+    others = [m for m in results.methods if m not in baselines]
+    pairs = [(m, baseline) for baseline in baselines for m in others]
+    if {TAIL, TAIL_BALANCED} <= set(results.methods):  # what the dial costs
+        pairs.append((TAIL_BALANCED, TAIL))
+    return [line for compared in pairs if (line := _gain(results, data, *compared))]
+
+
+def _gain(results: Results, data: str, method: str, baseline: str) -> str:
+    """Say what a method gains and costs on rare, medium and common labels; nothing without common seeds."""
+
+    def difference(metric: str, region: str) -> Difference:
+        return results.difference(Figure(metric, region, calibrated=True), data, method, baseline)
+
+    errors = {r: (difference("mae", r), difference("rmse", r)) for r in ("few", "medium", "many")}
+    errors = {region: both for region, both in errors.items() if both[0].n}
+    if not errors:
+        return ""
+    coverage = results.mean_std(Figure("coverage", "few", calibrated=True), data, method)[0]
+    titles = results.titles[method], results.titles[baseline]
+    intervals = coverage, difference("width", "few"), difference("interval_score", "all")
+    return say("comparison", "gain", data, *titles, errors, *intervals)
+
+
+def comparison_page(results: Results, *, title: str, command: str) -> str:
+    """Return the HTML page that ranks methods for each data set, with error bars over seeds."""
+    return render(
+        "comparison.html",
+        title=title,
+        command=command,
+        sections=[
+            {"data": data, "charts": _charts(results, data), "rows": method_cells(results, data)}
+            for data in results.data
+        ],
+        columns=[figure.name for figure in COLUMNS],
+        methods=[results.titles[m] for m in results.methods],
+        seeds=sorted({record["seed"] for record in results.records}),
+        firsts=[line for data in results.data for line in firsts(results, data)],
+        gains=[line for data in results.data for line in gains(results, data)],
+        recipe=results.records[0]["recipe"],
+    )
+
+
+def _charts(results: Results, data: str) -> list[displays.Display]:
+    charts: list[displays.Display] = []
+    for heading, figure in RANKED.items():
+        table = results.ranking(figure, data).rename(index=results.titles)
+        if not table.empty:
+            charts.append(displays.RankingDisplay(table, data, heading, f"{figure.metric}-{figure.region}"))
+    curves = results.along_label(data)
+    return [*charts, *([displays.MethodErrorDisplay(curves, data)] if curves else [])]
+
+
+def comparison_picture(results: Results, bins: LabelBins, *, label: str) -> Picture:
+    """Draw the labels, the error along them, and error and coverage by region, for the first data set."""
+    data = results.data[0]
+    picture = Picture(figsize=(11, 6.4), layout=ConstrainedLayoutEngine(hspace=0.06))
+    (labels, along), (error, coverage) = picture.subplots(2, 2)
+    displays.draw_histogram(labels, bins, label)
+    labels.set_title("Few training rows at the ends of the label range")
+    displays.draw_errors(along, results.along_label(data), label)
+    along.set_title("Error along the label")
+    displays.draw_bars(error, _by_region(results, data, "mae"), "mean absolute error")
+    error.set_title("Error by region")
+    displays.draw_bars(coverage, _by_region(results, data, "coverage"), "coverage", target=0.9)
+    coverage.set_title("Share of 90% intervals that contain the label")
+    handles, names = error.get_legend_handles_labels()
+    for ax in (along, error, coverage):  # one legend for all: methods have the same colour everywhere
+        ax.get_legend().remove()
+    picture.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
+    return picture
+
+
+def _by_region(results: Results, data: str, metric: str) -> dict[str, pd.DataFrame]:
+    """Return means over seeds by region, with standard deviations if there are several seeds, by title."""
+    tables = {}
+    for method in results.methods:
+        runs, rows = results.runs(data, method).values(), {}
+        for region in REGIONS[1:]:
+            mean, std = results.mean_std(Figure(metric, region, calibrated=True), data, method)
+            n = np.mean([run["test_rows"][region] for run in runs])
+            rows[region] = {"value": mean, "n": n, "low": mean - std, "high": mean + std}
+        tables[results.titles[method]] = pd.DataFrame.from_dict(rows, orient="index")
+    return tables

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -54,6 +54,13 @@ def _share(value: float) -> str:
     return f"{value:.1%}"
 
 
+DIALLED: Mapping[str, Callable[[Scores], Any]] = {
+    "mae": lambda scores: scores.error,
+    "coverage": lambda scores: scores.inside,
+    "width": lambda scores: scores.width,
+    "interval_score": lambda scores: scores.interval_score,
+}
+"""Figures that the slider of a page turns: means of these rows."""
 FIGURES: Mapping[str, Figure] = {
     "mae": Figure("MAE"),
     "rmse": Figure("RMSE"),
@@ -61,9 +68,9 @@ FIGURES: Mapping[str, Figure] = {
     "crps": Figure("CRPS"),
     "ause": Figure("AUSE"),
     "bias": Figure("bias", rows=lambda scores: scores.mean - scores.y),
-    "coverage": Figure("coverage", _share, lambda scores: scores.inside),
-    "width": Figure("width", rows=lambda scores: scores.width),
-    "interval_score": Figure("interval score", rows=lambda scores: scores.interval_score),
+    "coverage": Figure("coverage", _share, DIALLED["coverage"]),
+    "width": Figure("width", rows=DIALLED["width"]),
+    "interval_score": Figure("interval score", rows=DIALLED["interval_score"]),
 }
 """The figures of a region, by name; those without a function of rows are metrics of that name."""
 METRICS = tuple(name for name, figure in FIGURES.items() if figure.rows is None)
@@ -71,8 +78,6 @@ PRINTED = ("mae", "rmse", "nll", "crps", "coverage", "width", "interval_score")
 """Figures that a command prints."""
 SHOWN = ("mae", "rmse", "coverage", "width", "interval_score", "crps", "bias", "nll", "ause")
 """Figures in the table of a page."""
-DIALLED = ("mae", "coverage", "width", "interval_score")
-"""Figures that the slider of a page turns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,15 +155,14 @@ class Scores:
         """Whether each row belongs to a region; every row belongs to ``all``. (N,)"""
         return np.ones(self.y.size, bool) if region == "all" else self.region == region
 
-    def by_region(self) -> pd.DataFrame:
-        """Return figures for all, many, medium and few.
-
-        Columns: n, share (of the test rows) and those of `FIGURES`.
-        """
-        return self._by_region
+    @property
+    def regions(self) -> list[str]:
+        """Those of many, medium and few that have test rows."""
+        return [region for region in REGIONS[1:] if self.mask(region).any()]
 
     @cached_property
-    def _by_region(self) -> pd.DataFrame:
+    def by_region(self) -> pd.DataFrame:
+        """Figures for all, many, medium and few: n, share (of the test rows) and those of `FIGURES`."""
         limits = {"many": self.many, "few": self.few}
         table = by_region(self.distribution, self.y, self.bins, METRICS, **limits)
         table.insert(6, "share", table["n"] / table["n"].iloc[0])
@@ -178,8 +182,8 @@ class Scores:
             warnings.simplefilter("ignore", UserWarning)  # scoring has warned already, at the one in use
             predicted = calibration(self.raw)
             lower, upper = (end.double().numpy() for end in predicted.interval(self.coverage))
-        ends: dict[str, Any] = {"lower": lower, "upper": upper}
-        return replace(self, distribution=predicted.distribution, calibration=calibration, covered={}, **ends)
+        turned = replace(self, distribution=predicted.distribution, calibration=calibration, covered={})
+        return replace(turned, lower=lower, upper=upper)
 
     @cached_property
     def dial(self) -> Dial | None:
@@ -236,19 +240,13 @@ class Dial:
 
     @classmethod
     def of(cls, scores: Scores) -> Dial | None:
-        """Turn the dial of a model; None for few test rows and for models without a dial."""
+        """Turn the dial of a model, unless it has none or there are few test rows."""
         calibration, raw = scores.calibration, scores.raw
         if calibration is None or raw is None or scores.y.size < MIN_DIAL_ROWS:
             return None
         used = () if math.isnan(scores.emphasis) else (scores.emphasis,)
-        settings = tuple(sorted({*EMPHASES, *used}))
-        turned = [scores.at(emphasis) for emphasis in settings]
-        return cls(
-            scores,
-            settings,
-            rarest(scores.y, calibration.labels.density),
-            tuple(turned),
-        )
+        settings, rare = sorted({*EMPHASES, *used}), rarest(scores.y, calibration.labels.density)
+        return cls(scores, tuple(settings), rare, tuple(scores.at(emphasis) for emphasis in settings))
 
     def point(self, scores: Scores) -> tuple[float, float]:
         """Return the error over all rows and over rare rows of a model on the same test rows."""
@@ -262,14 +260,10 @@ class Dial:
 
     def by_region(self) -> dict[str, dict[str, list[float]]]:
         """Return the `DIALLED` figures of each region that has test rows, at each setting."""
-        rows_of: dict[str, Any] = {name: FIGURES[name].rows for name in DIALLED}
-        rows_of["mae"] = lambda scores: scores.error
-        values = {name: np.stack([of(scores) for scores in self.turned]) for name, of in rows_of.items()}
-        regions = {region: self.scores.mask(region) for region in REGIONS}
         return {
-            region: {name: values[name][:, rows].mean(axis=1).tolist() for name in DIALLED}
-            for region, rows in regions.items()
-            if rows.any()
+            region: {name: [float(of(s)[rows].mean()) for s in self.turned] for name, of in DIALLED.items()}
+            for region in ("all", *self.scores.regions)
+            for rows in [self.scores.mask(region)]
         }
 
     @property
@@ -310,7 +304,6 @@ class Seen:
         coverage: float = 0.9,
         target: int | None = None,
         *,
-        levels: Iterable[float] = LEVELS,
         emphasis: float | None = None,
         label_prior: Any = None,
     ) -> Scores:
@@ -327,7 +320,7 @@ class Seen:
         ends = {coverage: [end.double().numpy() for end in predicted.interval(coverage)]}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # nobody asked for the levels of a diagram
-            for share in set(levels) - {coverage}:
+            for share in set(LEVELS) - {coverage}:
                 ends[share] = [end.double().numpy() for end in predicted.interval(share)]
         lower, upper = ends[coverage]
         return Scores(
@@ -345,9 +338,3 @@ class Seen:
             calibration=calibration,
             encoded=self.encoded,
         )
-
-
-def sorted_regions(names: Iterable[str]) -> list[str]:
-    """Return those of many, medium and few that occur, in this order."""
-    present = set(names)
-    return [name for name in REGIONS[1:] if name in present]

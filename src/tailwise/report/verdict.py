@@ -18,17 +18,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tailwise.calibration.interval_scores import wilson_interval
-from tailwise.labels.prior import RARE_SHARE, LabelDensity, rarest
-from tailwise.report.baselines import Lineup
-from tailwise.report.contrasts import (
-    CONFIDENCE,
-    Standing,
-    best_by_region,
-    paired_difference,
-    standings_of,
-)
+from tailwise.labels.prior import LabelDensity, rarest
+from tailwise.report.lineup import Lineup, Standing, mean_difference, standings_of
 from tailwise.report.scores import Floats, Scores
-from tailwise.report.wording import REGION_WORDS, level, say, sentences
+from tailwise.report.wording import REGION_WORDS, say, sentences
 
 MIN_TEST_ROWS = 20
 """With fewer test rows nothing is judged."""
@@ -40,6 +33,8 @@ NEAR = 0.05
 """Coverage at most this far below the promised level counts as kept."""
 RANKED = 0.1
 """A smaller rank correlation of predictions and labels is not mentioned."""
+CHANCE = 0.01
+"""A rank correlation with a larger p-value is not mentioned either."""
 UNTESTED = 0.05
 """An end of the label range without test rows is mentioned if it is a larger share of the range."""
 
@@ -56,8 +51,10 @@ class Tail:
     """The test rows with the rarest labels, enough of them to judge by."""
 
     rows: NDArray[np.bool_]  # (N,)
-    where: str  # which bins they lie in
-    name: str  # what a sentence calls their labels
+    by: Literal["few", "rarer", "density"]
+    """Few-shot rows, few- and medium-shot rows, or the rows with the lowest density in training."""
+    name: str = "rare labels"
+    """What a sentence calls their labels."""
 
     @property
     def n(self) -> int:
@@ -73,12 +70,11 @@ def tail_of(scores: Scores) -> Tail | None:
     """
     few, rarer = scores.mask("few"), scores.region != "many"
     if few.sum() >= MIN_TAIL_ROWS and not few.all():
-        return Tail(few, f"where a label bin has fewer than {scores.few} training rows", "rare labels")
+        return Tail(few, "few")
     if rarer.sum() >= MIN_TAIL_ROWS and not rarer.all():
-        where = f"where a label bin has at most {scores.many} training rows"
-        return Tail(rarer, where, "rarer labels" if few.any() else REGION_WORDS["medium"])
+        return Tail(rarer, "rarer", "rarer labels" if few.any() else REGION_WORDS["medium"])
     if rarer.all() and (least := rarest_rows(scores)).sum() >= MIN_TAIL_ROWS:
-        return Tail(least, f"the {level(RARE_SHARE)} with the lowest density in training", "rare labels")
+        return Tail(least, "density")
     return None
 
 
@@ -138,9 +134,9 @@ class Points:
 
     kind: Literal["unjudged", "beaten", "ahead", "close", "open"] = "unjudged"
     choice: Literal["ours", "theirs", "depends", "none"] = "none"
-    won: tuple[str, ...] = ()
+    won: Sequence[str] = ()
     """Regions in which the model is more accurate than every baseline."""
-    lost: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lost: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Regions in which a baseline is more accurate, by baseline."""
     standings: tuple[Standing, ...] = ()
     """Those that decide."""
@@ -192,11 +188,6 @@ class Verdict:
         """The model."""
         return self.lineup.ours
 
-    @property
-    def untested(self) -> str:
-        """Where the test rows end if the training labels reach clearly further."""
-        return untested(self.ours)
-
     @cached_property
     def coverage(self) -> Coverage:
         """Of all test rows."""
@@ -236,7 +227,7 @@ class Verdict:
     @cached_property
     def sentences(self) -> tuple[str, ...]:
         """What it rests on."""
-        return () if self.kind == "few rows" else sentences("verdict", "sentences", self)
+        return () if self.kind == "few rows" else sentences("verdict", "sentences", self, untested(self.ours))
 
     @cached_property
     def advice(self) -> str:
@@ -276,7 +267,7 @@ def _judge(lineup: Lineup) -> Verdict:
         return replace(verdict, kind="nothing learned", ranked=_ranked(lineup))
     if tail is None and _has_tail(scores):
         return replace(verdict, kind="no tail")
-    return replace(verdict, points=_points(scores.title, standings[: len(lineup.rivals)]))
+    return replace(verdict, points=_points(standings[: len(lineup.rivals)]))
 
 
 def untested(scores: Scores) -> str:
@@ -317,7 +308,7 @@ def _learned_squares(lineup: Lineup) -> bool:
 
 
 def _better(error: Floats, other: Floats) -> bool:
-    return paired_difference(error, other, np.ones(error.size, bool), CONFIDENCE).outcome == "better"
+    return mean_difference(error, other).outcome == "better"
 
 
 def _ranked(lineup: Lineup) -> dict[str, float]:
@@ -329,7 +320,7 @@ def _ranked(lineup: Lineup) -> dict[str, float]:
     for scores in (lineup.ours, *lineup.rivals):
         if np.ptp(scores.mean) > 0 and np.ptp(scores.y) > 0:
             test = stats.spearmanr(scores.mean, scores.y)
-            if test.statistic >= RANKED and test.pvalue < 1 - CONFIDENCE:
+            if test.statistic >= RANKED and test.pvalue < CHANCE:
                 ranked[scores.title] = float(test.statistic)
     return ranked
 
@@ -337,16 +328,24 @@ def _ranked(lineup: Lineup) -> dict[str, float]:
 # -- what to use -------------------------------------------------------------------------------------
 
 
-def _points(ours: str, standings: Sequence[Standing]) -> Points:
-    """Recommend a model for point predictions only if the rows measured decide it."""
+def _points(standings: Sequence[Standing]) -> Points:
+    """Recommend a model for point predictions only if the rows measured decide it.
+
+    A region is won if the model beats every baseline there. It is lost if some beat the model, to the one of
+    them with the lowest error.
+    """
     if not standings or not standings[0].contrasts:
         return Points()
-    best = best_by_region(ours, standings)
-    won = tuple(region for region, title in best.items() if title == ours)
-    lost: dict[str, tuple[str, ...]] = {}
-    for region, title in best.items():
-        if title != ours:
-            lost[title] = (*lost.get(title, ()), region)
+    won: list[str] = []
+    lost: dict[str, list[str]] = {}
+    for contrasts in zip(*(standing.contrasts for standing in standings), strict=True):
+        outcomes = [contrast.outcome for contrast in contrasts]
+        ahead = [k for k, outcome in enumerate(outcomes) if outcome == "worse"]
+        if ahead:
+            best = min(ahead, key=lambda k: contrasts[k].mae.theirs)
+            lost.setdefault(standings[best].rival, []).append(contrasts[0].region)
+        elif set(outcomes) == {"better"}:
+            won.append(contrasts[0].region)
     if lost:
         rivals = tuple(s for s in standings if s.rival in lost)
         return Points("beaten", "depends" if won else "theirs", won, lost, rivals)
