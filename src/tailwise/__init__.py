@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 from tailwise._version import __version__
 
 if TYPE_CHECKING:
-    from tailwise.distributions.members import NIG, Mixture, Normal
-    from tailwise.estimator import TailRegressor
-    from tailwise.labels.bins import LabelBins
-    from tailwise.labels.kernels import label_weights
-    from tailwise.methods import available_methods, build_model
-    from tailwise.networks.vir import VIR
-    from tailwise.report.diagnosis import diagnose
+    from tailwise.distributions.members import NIG as NIG
+    from tailwise.distributions.members import Mixture as Mixture
+    from tailwise.distributions.members import Normal as Normal
+    from tailwise.estimator import TailRegressor as TailRegressor
+    from tailwise.labels.bins import LabelBins as LabelBins
+    from tailwise.labels.kernels import label_weights as label_weights
+    from tailwise.methods import available_methods as available_methods
+    from tailwise.methods import build_model as build_model
+    from tailwise.networks.vir import VIR as VIR
+    from tailwise.report.diagnosis import diagnose as diagnose
 
 _HOMES = {
     "LabelBins": "labels.bins",
@@ -32,19 +35,7 @@ _HOMES = {
     "label_weights": "labels.kernels",
 }
 
-__all__ = [
-    "NIG",
-    "VIR",
-    "LabelBins",
-    "Mixture",
-    "Normal",
-    "TailRegressor",
-    "__version__",
-    "available_methods",
-    "build_model",
-    "diagnose",
-    "label_weights",
-]
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

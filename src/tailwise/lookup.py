@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from collections.abc import Collection, Iterable
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
@@ -32,21 +28,3 @@ def check_name(kind: str, name: object, choices: Collection[str]) -> None:
     """
     if name not in choices:
         raise ValueError(f"unknown {kind} {name!r}{nearest(str(name), choices)}")
-
-
-def make_by_name(
-    kind: str,
-    registry: Mapping[str, Callable[..., T]],
-    name: str,
-    *args: Any,
-    options: Mapping[str, Any] | None = None,
-) -> T:
-    """Call the registry's entry of this name. Options are its keyword-only arguments."""
-    check_name(kind, name, registry)
-    parameters = inspect.signature(registry[name]).parameters.values()
-    known = [p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
-    for option in options or {}:
-        if option not in known:
-            hint = nearest(option, known) if known else "; it takes none"
-            raise ValueError(f"{kind} {name!r} has no option {option!r}{hint}")
-    return registry[name](*args, **(options or {}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import socket
@@ -9,7 +10,6 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from io import FileIO
 from pathlib import Path
 
 try:
@@ -20,7 +20,7 @@ except ImportError:  # Windows: files are not held there
 Write = Callable[[Path], object]
 
 _HOST = f"{zlib.crc32(socket.gethostname().encode()):08x}"
-_PART = re.compile(r"\.(?P<host>[0-9a-f]{8})-(?P<process>\d+)-[0-9a-f]{8}")
+_PART = re.compile(r"\.(?P<host>[0-9a-f]{8})-(?P<process>\d+)-[0-9a-f]{8}$")
 
 
 def write_atomically(path: Path, write: Write) -> None:
@@ -35,7 +35,8 @@ def write_together(writes: Mapping[Path, Write]) -> None:
     beside these places are removed.
     """
     places = {(path.resolve() if path.is_symlink() else path): write for path, write in writes.items()}
-    parts = {place: place.with_name(f".{place.name}.{_part_ending()}") for place in places}
+    writer = f"{_HOST}-{os.getpid()}-{uuid.uuid4().hex[:8]}"  # which process of which machine
+    parts = {place: place.with_name(f".{place.name}.{writer}") for place in places}
     try:
         for place, write in places.items():
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -53,20 +54,10 @@ def write_together(writes: Mapping[Path, Write]) -> None:
             part.unlink(missing_ok=True)
 
 
-def _part_ending() -> str:
-    """Return an ending that says which process of which machine writes a part."""
-    return f"{_HOST}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-
-
 def remove_leftovers(path: Path) -> None:
     """Remove the parts of a file, and of files whose names begin like its name, that dead processes left."""
-    try:
-        beside = list(path.parent.iterdir())
-    except OSError:
-        return
-    for part in beside:
-        begins = part.name.startswith(".") and part.name.lstrip(".").startswith(f"{path.name}.")
-        found = re.search(f"{_PART.pattern}$", part.name) if begins else None
+    for part in path.parent.glob(f"*.{glob.escape(path.name)}.*"):
+        found = _PART.search(part.name)
         if found and found["host"] == _HOST and not _runs(int(found["process"])):
             with suppress(OSError):
                 part.unlink()
@@ -114,29 +105,15 @@ def append_line(path: Path, line: bytes) -> None:
     """
     # Without a buffer: after an error nothing is left that closing the file would write.
     with path.open("a+b", buffering=0) as file:
-        end = _whole(file)
+        file.seek(0)
+        end = file.readall().rfind(b"\n") + 1
         file.truncate(end)
         left = line + b"\n"
         try:
             while left:
                 left = left[file.write(left) :]
             os.fsync(file.fileno())
-        except BaseException as error:
-            # A whole line stays if the user stops the program while the disk is waited for.
-            if left or isinstance(error, OSError):
-                with suppress(OSError):
-                    file.truncate(end)
+        except BaseException:
+            with suppress(OSError):
+                file.truncate(end)
             raise
-
-
-def _whole(file: FileIO) -> int:
-    """Return where the last whole line ends."""
-    end = file.seek(0, os.SEEK_END)
-    while end:
-        begin = max(end - 65_536, 0)
-        file.seek(begin)
-        found = file.read(end - begin).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
-        end = begin
-    return 0

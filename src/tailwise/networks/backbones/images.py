@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tailwise.lookup import check_name, make_by_name
+from tailwise.lookup import check_name
 from tailwise.networks.backbones.backbone import Backbone
 
 STAGES = {"resnet18": (64, 128, 256, 512), "resnet50": (256, 512, 1024, 2048)}
@@ -150,7 +150,9 @@ def make_image_backbone(name: str, **options: Any) -> ImageResNet:
     Options are those of `ImageResNet`: `weights`, a local file, and `mean` and `std` of the channels.
     """
     check_name("image backbone", name, STAGES)
-    made = make_by_name("image backbone", {name: ImageResNet}, name, name, options=options)
+    for option in options:
+        check_name(f"option of backbone {name!r}", option, ("weights", "mean", "std"))
+    made = ImageResNet(name, **options)
     made.name = name
     return made
 
