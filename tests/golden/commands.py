@@ -13,8 +13,9 @@ from unittest import mock
 
 import pandas as pd
 
+from tailwise import __version__
+from tests.command_line import invoke
 from tests.golden import tables
-from tests.golden.doors import __version__, invoke
 from tests.golden.recording import case
 
 VOLATILE = ("seconds", "machine", "version", "trace")

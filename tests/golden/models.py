@@ -18,17 +18,12 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
+from tailwise import TailRegressor, __version__
+from tailwise.explanations import importance, partial_dependence, shapley
+from tailwise.metrics import scorer
+from tailwise.serving.model_card import model_card
+from tailwise.serving.web import Service
 from tests.golden import tables
-from tests.golden.doors import (
-    Service,
-    TailRegressor,
-    __version__,
-    importance,
-    model_card,
-    partial_dependence,
-    scorer,
-    shapley,
-)
 from tests.golden.recording import add_case, case
 from tests.picture_samples import pictures
 
@@ -57,7 +52,7 @@ def answers(model: TailRegressor, X: Any, y: Any, **asked: Any) -> dict[str, Any
     base = asked.pop("base_prediction", None)
     given = {} if base is None else {"base_prediction": base}
     shown = {} if base is None else {"base_prediction": base[:SHOWN]}
-    rows, labels = tables.first(X, SHOWN), torch.from_numpy(np.asarray(y, np.float64)[:SHOWN])
+    rows, labels = tables.part(X, slice(SHOWN)), torch.from_numpy(np.asarray(y, np.float64)[:SHOWN])
     point, std = model.predict(rows, return_std=True, **asked, **shown)
     predicted = model.predict_distribution(rows, **asked, **shown)
     each = predicted if isinstance(predicted, list) else [predicted]
@@ -79,20 +74,18 @@ def answers(model: TailRegressor, X: Any, y: Any, **asked: Any) -> dict[str, Any
 
 def fitted(model: TailRegressor, X: Any, y: Any, **arguments: Any) -> TailRegressor:
     """Fit on all rows but the new ones."""
-    return model.fit(tables.rest(X, NEW), y[NEW:], **arguments)
+    return model.fit(tables.part(X, slice(NEW, None)), y[NEW:], **arguments)
 
 
 def trained(model: TailRegressor, X: Any, y: Any, **arguments: Any) -> dict[str, Any]:
     """Fit on all rows but the new ones, and return the answers for these."""
-    return answers(fitted(model, X, y, **arguments), tables.first(X, NEW), y[:NEW])
+    return answers(fitted(model, X, y, **arguments), tables.part(X, slice(NEW)), y[:NEW])
 
 
 def add(name: str, table: Callable[[], tuple[Any, Any]] = tables.numbers, **parameters: Any) -> None:
     """Register a case that differs in parameters of the constructor."""
     add_case(name, lambda folder: trained(made(**parameters), *table()))
 
-
-# -- tables, bases, folds --------------------------------------------------------------------------
 
 add("one-network", folds=1)
 add("five-networks", folds=5)
@@ -180,8 +173,6 @@ def eval_set(folder: Path) -> dict[str, Any]:
     return trained(made(base=bumps(), folds="auto"), X[:150], y[:150], eval_set=(X[150:], y[150:]))
 
 
-# -- bounds, possible values, calibration, intervals -----------------------------------------------
-
 add("bounds-low", tables.numbers, bounds=(-1.5, None))
 add("bounds-both", tables.counts, bounds=(0, 60), method="vir")
 add("bounds-observed", base=bumps(), bounds="observed", emphasis=0.5)
@@ -232,8 +223,6 @@ def dial_of_several_targets(folder: Path) -> dict[str, Any]:
         "prior": answers(model, X[:NEW], labels[:NEW], **prior),
     }
 
-
-# -- methods and networks --------------------------------------------------------------------------
 
 for _method in ("vanilla", "vir", "vir-paper", "rrt", "ensemble", "two-part", "smogn", "lds-fds-der", "vae"):
     add(f"with-{_method}", method=_method)
@@ -286,9 +275,6 @@ def _register_torchvision() -> None:
         for name in ("nms", "qnms"):
             missing.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         import torchvision  # noqa: F401
-
-
-# -- new rows for a fitted model -------------------------------------------------------------------
 
 
 @case
@@ -374,9 +360,6 @@ def served(folder: Path) -> dict[str, Any]:
             "refused": client.post("/predict", json={"rows": [{"size": "large"}]}).json(),
             "card": model_card(model, name="trees").replace(__version__, "VERSION"),
         }
-
-
-# -- streams and interrupted training --------------------------------------------------------------
 
 
 def _streamed(model: TailRegressor, rows: Any, table: pd.DataFrame, **arguments: Any) -> dict[str, Any]:
@@ -477,9 +460,6 @@ def resumed(folder: Path) -> dict[str, Any]:
         "equal": np.array_equal(whole["predict"], after["predict"]),
         **after,
     }
-
-
-# -- reasons, and scikit-learn's tools -------------------------------------------------------------
 
 
 @case

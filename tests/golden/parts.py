@@ -10,38 +10,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tests.golden import tables
-from tests.golden.doors import (
+from tailwise import (
     NIG,
     VIR,
-    Bounds,
-    ConformalIntervals,
     LabelBins,
-    LabelDensity,
     Mixture,
     Normal,
-    TrainConfig,
     available_methods,
-    balanced_weights,
     build_model,
-    by_bin,
-    by_region,
-    change_of_prior,
-    concatenate,
-    crps,
     diagnose,
-    emphasis,
-    evaluate,
-    fit,
-    fit_scaling,
     label_weights,
-    load_abalone,
-    pooled,
-    predict,
-    smogn,
-    smoter,
-    stack,
 )
+from tailwise.calibration.intervals import ConformalIntervals
+from tailwise.calibration.scaling import balanced_weights, fit_scaling
+from tailwise.data import load_abalone
+from tailwise.distributions.members import concatenate, pooled, stack
+from tailwise.distributions.truncation import Bounds
+from tailwise.labels.prior import LabelDensity, change_of_prior, emphasis
+from tailwise.metrics import by_bin, by_region, crps, evaluate
+from tailwise.resampling.smogn import smogn, smoter
+from tailwise.training.loop import TrainConfig, fit, predict
+from tests.golden import tables
 from tests.golden.recording import add_case, case
 
 ROWS, EPOCHS = 200, 2
@@ -62,9 +51,6 @@ def moments(distribution: Any) -> dict[str, Any]:
         "aleatoric": distribution.aleatoric,
         "epistemic": distribution.epistemic,
     }
-
-
-# -- methods in a loop of one's own ----------------------------------------------------------------
 
 
 def trained(model: Any, x: Any, y: Tensor, **offset: Tensor) -> dict[str, Any]:
@@ -174,9 +160,6 @@ def loop(folder: Path) -> dict[str, Any]:
     return found
 
 
-# -- distributions ---------------------------------------------------------------------------------
-
-
 def double(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
@@ -255,9 +238,6 @@ def distribution_gradients(folder: Path) -> dict[str, Any]:
     return {**found, "stacked": moments(stacked)}
 
 
-# -- labels and metrics ----------------------------------------------------------------------------
-
-
 @case
 def label_bins(folder: Path) -> dict[str, Any]:
     rng = np.random.default_rng(0)
@@ -307,9 +287,6 @@ def metrics(folder: Path) -> dict[str, Any]:
         "regions": by_region(belief, labels, bins),
         "bins": by_bin(belief, labels, bins),
     }
-
-
-# -- resampling ------------------------------------------------------------------------------------
 
 
 def resampled(function: Any, folder: Path) -> dict[str, Any]:

@@ -87,14 +87,15 @@ def differences(recorded: Record, found: Record) -> list[str]:
         one, two = np.asarray(was, np.float64), np.asarray(value, np.float64)
         if one.shape != two.shape:
             lines.append(f"{name}: shape {two.shape}, recorded {one.shape}")
-        elif not np.allclose(two, one, rtol=RELATIVE, atol=FLOOR, equal_nan=True):
-            close = np.isclose(two, one, rtol=RELATIVE, atol=FLOOR, equal_nan=True)
+            continue
+        apart = ~np.isclose(two, one, rtol=RELATIVE, atol=FLOOR, equal_nan=True)
+        if apart.any():
+            old, new = one[apart], two[apart]
             with np.errstate(all="ignore"):
-                worst = np.nanmax(np.abs(two - one)[~close] / np.abs(one)[~close], initial=0)
-            first = two[~close].flat[0], one[~close].flat[0]
+                worst = np.nanmax(np.abs(new - old) / np.abs(old), initial=0)
             lines.append(
-                f"{name}: {(~close).sum()} of {close.size} numbers differ, by up to {worst:.1e} of their "
-                f"value, such as {first[0]:.9g}, recorded {first[1]:.9g}"
+                f"{name}: {apart.sum()} of {apart.size} numbers differ, by up to {worst:.1e} of their value, "
+                f"such as {new[0]:.9g}, recorded {old[0]:.9g}"
             )
     return lines
 
@@ -122,9 +123,3 @@ def write(path: Path, records: Mapping[str, Record]) -> None:
         lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in record.items()]
         texts.append(f"{json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n}")
     path.write_text("{\n" + ",\n".join(texts) + "\n}\n")
-
-
-def read(path: Path) -> dict[str, Record]:
-    """Return the record of each case, by its name."""
-    content: dict[str, Record] = json.loads(path.read_text())
-    return content

@@ -93,19 +93,8 @@ class Filters(nn.Module):
         return torch.relu(self.convolution(x)).mean((2, 3))
 
 
-def first(X: Any, rows: int) -> Any:
-    """Return the first rows of a table or of other inputs."""
-    if isinstance(X, tuple):
-        return tuple(part[:rows] for part in X)
+def part(X: Any, rows: slice) -> Any:
+    """Return some rows of a table or of other inputs."""
     if isinstance(X, dict):
-        return {name: part[:rows] for name, part in X.items()}
-    return X[:rows]
-
-
-def rest(X: Any, rows: int) -> Any:
-    """Return all but the first rows of a table or of other inputs."""
-    if isinstance(X, tuple):
-        return tuple(part[rows:] for part in X)
-    if isinstance(X, dict):
-        return {name: part[rows:] for name, part in X.items()}
-    return X[rows:]
+        return {name: values[rows] for name, values in X.items()}
+    return X[rows]
