@@ -284,11 +284,6 @@ def test_indexing_takes_elements(dist: Any, index: Any) -> None:
     torch.testing.assert_close(part.cdf(y[index]), dist.cdf(y)[index])
 
 
-def test_distributions_cannot_be_changed() -> None:
-    with pytest.raises(AttributeError, match="a distribution cannot be changed"):
-        NIG(double([0.0]), 1.0, 2.0, 1.0).beta = double([1.0])
-
-
 @pytest.mark.parametrize(
     "parts",
     [

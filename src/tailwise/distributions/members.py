@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor
@@ -88,9 +88,12 @@ class Distribution(ABC):
     def nll(self, y: Number) -> Tensor:
         """Negative log-density at y, per element. Differentiable."""
 
-    @abstractmethod
     def rescale(self, shift: Number, scale: Number) -> Self:
         """Distribution of ``scale * Y + shift``; scale must not be 0."""
+        if not isinstance(scale, Tensor) and not (math.isfinite(scale) and scale != 0):
+            raise ValueError(f"scale must be a finite number other than 0, got {scale!r}")
+        moved = self.parametric.placed(self.parametric.mean * scale + shift, scale)
+        return cast("Self", self.rebuilt(moved))
 
     @abstractmethod
     def members(self) -> Members:
@@ -122,21 +125,20 @@ class Distribution(ABC):
         """The same in float64 on the CPU, without gradient."""
         return self.map(exactly)
 
-    def _beside(self, y: Tensor) -> Members:
-        """Exact members that broadcast against labels."""
-        return Members(*(against(part, y, len(self.shape)) for part in self.exact.members()))
+    def _beside(self, value: Number) -> tuple[Members, Tensor]:
+        """Members that broadcast against a value, and the value, all of them exact."""
+        y = exactly(value)
+        return Members(*(against(part, y, len(self.shape)) for part in self.exact.members())), y
 
     def cdf(self, y: Number) -> Tensor:
         """Probability of a label of at most y."""
-        labels = exactly(y)
-        m = self._beside(labels)
+        m, labels = self._beside(y)
         below, _ = student(m.df).sides(standardized(labels, m.location, m.scale))
         return weighted(m.weight, below).to(self.mean)
 
     def quantile(self, q: Number) -> Tensor:
         """Label that is exceeded with probability 1 - q; q broadcasts against the parameters."""
-        levels = exactly(checked_probability(q))
-        m = self._beside(levels)
+        m, levels = self._beside(checked_probability(q))
         levels, _ = torch.broadcast_tensors(levels, self.mean)
         return student(m.df).mixture_quantile(m.weight, m.location, m.scale, levels).to(self.mean)
 
@@ -163,8 +165,7 @@ class Distribution(ABC):
 
     def deviation(self, y: Number) -> Tensor:
         """E|Y - y|."""
-        labels = exactly(y)
-        m = self._beside(labels)
+        m, labels = self._beside(y)
         return weighted(m.weight, _deviation(m, labels)).to(self.mean)
 
     @abstractmethod
@@ -213,11 +214,7 @@ class Parametric(Distribution):
             else torch.as_tensor(v, dtype=like.dtype, device=like.device)
             for v in values
         ]
-        # One plain attribute: torch's compiler cannot follow a property and a value of the same name.
-        self.__dict__["parameters"] = tuple(torch.broadcast_tensors(*tensors))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a distribution cannot be changed: make another by `map` or `rescale`")
+        self.parameters = tuple(torch.broadcast_tensors(*tensors))
 
     @property
     @abstractmethod
@@ -239,15 +236,7 @@ class Parametric(Distribution):
 
     def scaled(self, nu: Number, alpha: Number, beta: Number) -> Self:
         """Return it with calibrated evidence (VIR:calibrate); only an NIG has evidence."""
-        raise TypeError(
-            f"NIGScaling applies to NIG and mixtures of NIG, not to {type(self).__name__}; "
-            "use VarianceScaling"
-        )
-
-    def rescale(self, shift: Number, scale: Number) -> Self:
-        if not isinstance(scale, Tensor) and not (math.isfinite(scale) and scale != 0):
-            raise ValueError(f"scale must be a finite number other than 0, got {scale!r}")
-        return self.placed(self.mean * scale + shift, scale)
+        raise TypeError(f"only an NIG has evidence, not a {type(self).__name__}: use VarianceScaling")
 
     def members(self) -> Members:
         parts = torch.ones_like(self.mean), self.mean, self.scale, self.df
@@ -519,9 +508,6 @@ class Mixture(Distribution):
         uniform = torch.rand((n, 1, *self.shape), generator=generator).to(self.weights)
         member = (uniform >= self.weights.cumsum(0)).sum(1, keepdim=True)
         return draws.gather(1, member.clamp(max=self.weights.shape[0] - 1)).squeeze(1)
-
-    def rescale(self, shift: Number, scale: Number) -> Self:
-        return type(self)(self.components.rescale(shift, scale), self.weights, check=False)
 
     def pooled(self, weights: Tensor | None = None) -> Distribution:
         return Mixture(self, weights)

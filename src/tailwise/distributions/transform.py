@@ -30,7 +30,10 @@ LEAST_PART = 0.01
 """What ``"log"`` adds to labels is at least this part of their median, unless all of them exceed that."""
 KNOTS = 501
 """Points of a user's own transformer: so many quantiles of the labels, and as many at equal distances."""
-_NODES = 48
+_V, _WEIGHTS = (np.polynomial.legendre.leggauss(48) + np.array([[1.0], [0.0]])) / 2
+_LEVELS = torch.from_numpy(_V * _V * (3 - 2 * _V))
+_SHARES = torch.from_numpy(_WEIGHTS * 6 * _V * (1 - _V))
+"""Levels of quantiles, dense in the tails, and their weights. (L,) each"""
 
 
 class Transform:
@@ -320,30 +323,21 @@ class Transformed(Changed):
         return type(self)(self.inner, self.change.rescale((0.0, 1.0), units))
 
     @cached_property
-    def _levels(self) -> tuple[Tensor, Tensor]:
-        """Levels of quantiles, dense in the tails, and their weights. (L,) each"""
-        points, weights = np.polynomial.legendre.leggauss(_NODES)
-        v = (points + 1) / 2
-        levels, shares = v * v * (3 - 2 * v), weights * 3 * v * (1 - v)
-        shape = -1, *(1 for _ in self.shape)
-        return torch.from_numpy(levels).reshape(shape), torch.from_numpy(shares / shares.sum()).reshape(shape)
-
-    @cached_property
     def _quantiles(self) -> Tensor:
-        """The labels at these levels. (L, *shape)"""
-        levels, _ = self._levels
-        each = _NODES * len(self.inner.members().weight)
+        """The labels at `_LEVELS`. (*shape, L)"""
+        levels = _LEVELS.reshape(-1, *(1 for _ in self.shape))
+        each = len(_LEVELS) * len(self.inner.members().weight)
         parts = row_parts(self.shape[0], each) if len(self.shape) == 1 else [slice(None)]
-        quantiles = [self.inner[part].quantile(levels) for part in parts]
-        return self.change.label(torch.cat(quantiles, -1).double())
+        quantiles = torch.cat([self.inner[part].quantile(levels) for part in parts], -1)
+        return self.change.label(quantiles.double()).movedim(0, -1)
 
     @property
     def mean(self) -> Tensor:
-        return (self._levels[1] * self._quantiles).sum(0)
+        return (_SHARES * self._quantiles).sum(-1)
 
     @property
     def variance(self) -> Tensor:
-        return (self._levels[1] * (self._quantiles - self.mean) ** 2).sum(0)
+        return (_SHARES * (self._quantiles - self.mean.unsqueeze(-1)) ** 2).sum(-1)
 
     @property
     def point(self) -> Tensor:
@@ -368,14 +362,11 @@ class Transformed(Changed):
         return self.change.label(self.inner.sample(n, generator))
 
     def deviation(self, y: Number) -> Tensor:
-        labels, (_, shares) = exactly(y), self._levels
-        leading = (1,) * (labels.dim() - len(self.shape))
-        quantiles = self._quantiles.reshape(_NODES, *leading, *self.shape)
-        return (shares.reshape(-1, *(1 for _ in quantiles.shape[1:])) * (quantiles - labels).abs()).sum(0)
+        return (_SHARES * (self._quantiles - exactly(y).unsqueeze(-1)).abs()).sum(-1)
 
     def mean_difference(self) -> Tensor:
-        below = self._levels[1].cumsum(0)[:-1]
-        return 2 * (below * (1 - below) * self._quantiles.diff(dim=0)).sum(0)
+        below = _SHARES.cumsum(0)[:-1]
+        return 2 * (below * (1 - below) * self._quantiles.diff(dim=-1)).sum(-1)
 
 
 def _reach(latents: Array) -> tuple[float, float]:
