@@ -54,8 +54,7 @@ class Trainee:
         self.model.begin_epoch(0.0)
         self.seconds(10)
         self.end_epoch()  # from here on rows are recoloured
-        if self.model.begin_epoch(0.5):
-            self.step.forget()
+        self.step.begin(changed=self.model.begin_epoch(0.5))
         self.seconds(10)
 
     def wait(self) -> float:

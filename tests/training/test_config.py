@@ -94,7 +94,7 @@ def test_steps_of_each_optimizer_are_torch_s_own(name: str) -> None:
         theirs.zero_grad()
         if step == 3:
             resumed = Optimizer(model, settings(optimizer=name, weight_decay=0.05), torch.device("cpu"))
-            resumed.load_state_dict(optimizer.state_dict())
+            resumed.load_state(optimizer.state)
             optimizer = resumed
     for mine, its in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-12)

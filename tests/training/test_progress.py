@@ -6,14 +6,14 @@ import logging
 
 import pytest
 
-from tailwise.training import progress
-from tailwise.training.progress import visible
+from tailwise.training import loop
+from tailwise.training.loop import visible
 
 
 def test_lines_are_visible_where_no_logging_is_set_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "_SECONDS_BETWEEN", 3600.0)  # the machine may be slow
+    monkeypatch.setattr(loop, "_SECONDS_BETWEEN", 3600.0)  # the machine may be slow
     ours = logging.getLogger("tailwise")
     root, before = logging.getLogger(), (ours.level, list(ours.handlers))
     others, root.handlers = root.handlers, []

@@ -67,7 +67,7 @@ def explain(
     from tailwise.explanations import shapley
     from tailwise.model.inputs import match_inputs
     from tailwise.tables.write import write_table
-    from tailwise.training.progress import visible
+    from tailwise.training.loop import visible
 
     others = [background] if background is not None else []
     check_outputs({"--out": out}, force=shared.force, inputs=[model, data, *others], table=True)

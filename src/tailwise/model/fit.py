@@ -52,9 +52,8 @@ from tailwise.tables.equal_rows import merge_equal_rows
 from tailwise.tables.inputs import checked_eval_set, checked_targets, row_count, take_rows, target_names
 from tailwise.tables.split import halves
 from tailwise.training.config import TrainConfig
-from tailwise.training.loop import FitResult, TensorData, one_thread
+from tailwise.training.loop import FitResult, TensorData, one_thread, visible
 from tailwise.training.loop import fit as train
-from tailwise.training.progress import visible
 
 QUANTILES = 2001
 """Quantiles of the training labels that a model keeps, for a constant to compare with."""

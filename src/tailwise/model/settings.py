@@ -30,7 +30,7 @@ from tailwise.model.transforms import check_transform
 from tailwise.networks.backbones import BACKBONES, IMAGE_BACKBONES
 from tailwise.networks.parts import Method
 from tailwise.training.config import DEVICES, TrainConfig
-from tailwise.training.progress import visible
+from tailwise.training.loop import visible
 
 if TYPE_CHECKING:  # scikit-learn has no types: without these, a misspelt attribute would pass
 

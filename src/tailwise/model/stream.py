@@ -29,7 +29,7 @@ from tailwise.streams.row_stream import SOURCE, FrameRows, RowStream, Shard, as_
 from tailwise.streams.survey import BinCounts, Surveyed, first_pass, labels_of, second_pass, weights_of
 from tailwise.tables.split import halves
 from tailwise.training.batches import in_background
-from tailwise.training.progress import visible
+from tailwise.training.loop import visible
 from tailwise.training.ray_workers import RayWorkers
 
 if TYPE_CHECKING:

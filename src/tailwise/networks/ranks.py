@@ -7,6 +7,7 @@ or a script. Without a process group there is one rank, and each function return
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -58,13 +59,21 @@ def gathered(value: T) -> list[T]:
     return cast("list[T]", values)
 
 
-def from_first(value: T) -> T:
-    """Return the value of rank 0."""
-    if rank_and_ranks()[1] == 1:
-        return value
-    values = [value]
-    dist.broadcast_object_list(values)
-    return values[0]
+def on_first(function: Callable[[], T]) -> T:
+    """Return what a function returns on rank 0; a `ValueError` that it raises there is raised on all."""
+    rank, ranks = rank_and_ranks()
+    if ranks == 1:
+        return function()
+    outcome: list[Any] = [None]
+    if rank == 0:
+        try:
+            outcome = [function()]
+        except ValueError as error:
+            outcome = [error]
+    dist.broadcast_object_list(outcome)
+    if isinstance(outcome[0], ValueError):
+        raise outcome[0]
+    return cast("T", outcome[0])
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice, zip_longest
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
@@ -47,12 +47,7 @@ def apply_to(x: T, function: Callable[[Tensor], Tensor]) -> T:
 def tensors_of(x: Any) -> list[Tensor]:
     """Return every tensor of an input, in order."""
     tensors: list[Tensor] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        tensors.append(tensor)
-        return tensor
-
-    apply_to(x, note)
+    apply_to(x, lambda tensor: tensors.append(tensor) or tensor)  # type: ignore[func-returns-value]
     return tensors
 
 
@@ -96,30 +91,29 @@ class TensorData:
     def __len__(self) -> int:
         return len(self.y)
 
+    @property
+    def row_count(self) -> int:
+        """The number of rows."""
+        return len(self.y)
+
     def to(self, device: torch.device) -> TensorData:
         """Move to a device; inputs that would take too much of a GPU's memory stay, and batches move."""
+        x = self.x
+        weight, offset = (apply_if(t, lambda t: t.to(device)) for t in (self.sample_weight, self.offset))
+        moving = sum(t.numel() * t.element_size() for t in tensors_of(x) if t.device.type != "cuda")
+        if device.type != "cuda" or moving <= DEVICE_SHARE * torch.cuda.mem_get_info(device)[0]:
+            x = apply_to(x, lambda t: t.to(device))
+        return TensorData(x, self.y.to(device), weight, offset, self.transform)
 
-        def moved(t: Tensor) -> Tensor:
-            return t.to(device)
-
-        return replace(
-            self,
-            x=apply_to(self.x, moved) if self._fits(device) else self.x,
-            y=moved(self.y),
-            sample_weight=apply_if(self.sample_weight, moved),
-            offset=apply_if(self.offset, moved),
-        )
-
-    def _fits(self, device: torch.device) -> bool:
-        if device.type != "cuda":
-            return True
-        size = sum(t.numel() * t.element_size() for t in tensors_of(self.x) if t.device.type != "cuda")
-        return size <= DEVICE_SHARE * torch.cuda.mem_get_info(device)[0]
+    @property
+    def home(self) -> torch.device:
+        """The device of the inputs."""
+        return tensors_of(self.x)[0].device
 
     @property
     def streams(self) -> bool:
         """Whether inputs are on another device than labels, so that each batch moves on its own."""
-        return tensors_of(self.x)[0].device != self.y.device
+        return self.home != self.y.device
 
     def fingerprint(self) -> str:
         """Return a short digest of every number, which differs if any of the data differs."""
@@ -131,10 +125,6 @@ class TensorData:
                 digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
-    def rows(self, index: Tensor) -> Batch:
-        """Gather a batch by row numbers. index: (n,)"""
-        return self.batch(index, self.inputs(index))
-
     def inputs(self, index: Tensor) -> Any:
         """Gather the inputs of a batch where they are; for a GPU, in memory from which it can copy them."""
         pinned = self.streams and self.y.device.type == "cuda"
@@ -143,9 +133,8 @@ class TensorData:
             rows = index.to(t.device, non_blocking=True)
             if not pinned:
                 return t[rows]
-            return torch.index_select(
-                t, 0, rows, out=torch.empty((len(rows), *t.shape[1:]), dtype=t.dtype, pin_memory=True)
-            )
+            out = torch.empty((len(rows), *t.shape[1:]), dtype=t.dtype, pin_memory=True)
+            return torch.index_select(t, 0, rows, out=out)
 
         return apply_to(self.x, gather)
 
@@ -158,15 +147,15 @@ class TensorData:
         weight, offset = (apply_if(t, lambda t: t[index]) for t in (self.sample_weight, self.offset))
         return Batch(x, y, weight, offset, index)
 
+    def batches(self, groups: Sequence[Tensor]) -> Iterator[Batch]:
+        """Yield a batch of each group of rows; a thread gathers inputs that are not on the device."""
+        inputs = map(self.inputs, groups)
+        return map(self.batch, groups, in_background(inputs, AHEAD) if self.streams else inputs)
+
 
 def finite_rows(x: Any) -> Tensor:
     """Return for each row of an input whether all its numbers are finite. (N,)"""
-    tensors = tensors_of(x)
-    finite = torch.ones(len(tensors[0]), dtype=torch.bool, device=tensors[0].device)
-    for t in tensors:
-        if t.is_floating_point():
-            finite &= t.isfinite().reshape(len(t), -1).all(1)
-    return finite
+    return torch.stack([t.isfinite().reshape(len(t), -1).all(1) for t in tensors_of(x)]).all(0)
 
 
 @dataclass(frozen=True)
@@ -205,11 +194,11 @@ Data = TensorData | tuple[Any, Tensor] | tuple[Any, Tensor, Tensor | None] | Sha
 Placed = TensorData | Sharded | Iterable[Any]
 
 
-def as_data(data: Data) -> Placed:
-    """Return a tuple of tensors as `TensorData`, and anything else unchanged."""
+def as_data(data: Data, device: torch.device | None = None) -> Placed:
+    """Return a tuple of tensors as `TensorData`, on a device if one is given, and anything else unchanged."""
     if isinstance(data, tuple) and 2 <= len(data) <= 4 and isinstance(data[1], Tensor):
-        return TensorData(*data)
-    return cast("Placed", data)
+        data = TensorData(*data)
+    return cast("Placed", data.to(device) if device and isinstance(data, TensorData) else data)
 
 
 def check_divided(data: Data) -> None:
@@ -226,20 +215,15 @@ def check_divided(data: Data) -> None:
 
 
 def batches(
-    data: TensorData | Iterable[Any],
-    size: int,
-    device: torch.device,
-    order: Tensor | None = None,
-    *,
-    share: tuple[int, int] = (0, 1),
+    data: TensorData | Iterable[Any], size: int, device: torch.device, share: tuple[int, int] = (0, 1)
 ) -> Iterator[Batch]:
-    """Yield batches on the device. Tensors give batches of at most `size` rows, in the given row order.
+    """Yield batches on the device, of tensors in their order with at most `size` rows.
 
     The `share` ``(2, 5)`` has every fifth batch from the third on.
     """
     first, every = share
     if isinstance(data, TensorData):
-        yield from _gathered(data, _groups(data, size, order)[first::every])
+        yield from data.batches(_groups(torch.arange(len(data), device=data.home), size)[first::every])
         return
     for x, y, *others in islice(data, first, None, every):
         if len(others) > 2:
@@ -247,8 +231,12 @@ def batches(
                 f"a batch has {2 + len(others)} parts: expected (x, y), (x, y, weight) or "
                 "(x, y, weight, offset)"
             )
-        x = apply_to(x, lambda t: t.to(device))
-        yield Batch(x, y.to(device), *(None if t is None else t.to(device) for t in others))
+        yield Batch(x, y, *others).map(lambda t: t.to(device))
+
+
+def _groups(rows: Tensor, size: int) -> Sequence[Tensor]:
+    """Divide rows into batches of nearly equal size: a single row would break batch normalisation."""
+    return rows.tensor_split(-(-len(rows) // size))
 
 
 def in_background(items: Iterator[T], ahead: int = STREAM_AHEAD) -> Iterator[T]:
@@ -276,8 +264,7 @@ class TrainingRows:
     def steps(self) -> int | None:
         """Return the steps of an epoch, if they are known before it ends."""
         if isinstance(self.data, TensorData | Sharded):
-            rows = len(self.data) if isinstance(self.data, TensorData) else self.data.row_count
-            return -(-rows // self.batch_size)
+            return -(-self.data.row_count // self.batch_size)
         try:
             return len(cast("Sized", self.data))
         except TypeError:  # a generator, or a loader over an iterable data set
@@ -292,9 +279,10 @@ class TrainingRows:
         data = self.data
         if isinstance(data, TensorData):
             order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
-            groups = [group.tensor_split(self.shards) for group in _groups(data, self.batch_size, order)]
+            steps = _groups(order.to(data.home), self.batch_size)
+            groups = [group.tensor_split(self.shards) for group in steps]
             kept = [[(shard, group[shard]) for shard in self.own if len(group[shard])] for group in groups]
-            flat = _gathered(data, [rows for step in kept for _, rows in step])
+            flat = data.batches([rows for step in kept for _, rows in step])
             for step in kept:
                 yield [(shard, next(flat)) for shard, _ in step]
             return
@@ -315,20 +303,6 @@ class TrainingRows:
                 yield taken
 
 
-def _groups(data: TensorData, size: int, order: Tensor | None) -> Sequence[Tensor]:
-    """Return the row numbers of each batch."""
-    rows = torch.arange(len(data)) if order is None else order
-    # Batches of nearly equal size: a last batch of one row would break batch normalisation.
-    home = tensors_of(data.x)[0].device
-    return rows.to(home).tensor_split(-(-len(rows) // size))
-
-
-def _gathered(data: TensorData, groups: Sequence[Tensor]) -> Iterator[Batch]:
-    if not data.streams:
-        return map(data.rows, groups)
-    return map(data.batch, groups, in_background(map(data.inputs, groups), AHEAD))
-
-
 # -- predictions -------------------------------------------------------------------------------
 
 
@@ -344,7 +318,7 @@ def predict_batches(
         model.eval()
     predicted = []
     with torch.no_grad():
-        for batch in batches(data, batch_size, device, share=share):
+        for batch in batches(data, batch_size, device, share):
             prediction: Distribution = model(batch.x, offset=batch.offset)
             predicted.append((prediction.map(lambda p: p.cpu()), batch.y.cpu()))
     of_ranks = [predicted] if share == (0, 1) else gathered(predicted)

@@ -7,18 +7,19 @@ about methods. Tensors move to the device once and are batched there by index.
 from __future__ import annotations
 
 import copy
+import io
 import logging
 import math
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,9 +31,9 @@ from tailwise.networks.draws import InitialWeights, drawing_from
 from tailwise.networks.network import Network
 from tailwise.networks.ranks import (
     average_batch_statistics,
-    from_first,
     gathered,
     join_launched,
+    on_first,
     rank_and_ranks,
     share_weights,
 )
@@ -40,7 +41,6 @@ from tailwise.options import AnyNumber, Count
 from tailwise.training.batches import (
     Batch,
     Data,
-    Placed,
     Sharded,
     TrainingRows,
     as_data,
@@ -50,14 +50,16 @@ from tailwise.training.batches import (
 )
 from tailwise.training.batches import TensorData as TensorData
 from tailwise.training.batches import predict as predict
-from tailwise.training.checkpoints import read_everywhere, resumed_settings, shortened, write_checkpoint
 from tailwise.training.config import TrainConfig as TrainConfig
 from tailwise.training.config import learning_rate, training_device
 from tailwise.training.steps import GraphedStep, Optimizer, TrainingStep, autocast, fast_kernels
+from tailwise.writing import write_atomically
 
 logger = logging.getLogger(__name__)
+CHECKPOINT_VERSION = 3
 _SMALL_NETWORK = 500_000  # parameters
 _STEPS_IN_FLIGHT = 4  # steps whose flags a GPU may still compute while the next ones are queued
+_SECONDS_BETWEEN = 1.0  # lines of training
 OnEpoch = Callable[[dict[str, float], int], None]
 """Is called with the figures of a finished epoch, and the best epoch so far."""
 
@@ -138,6 +140,307 @@ def _draws_its_own(model: Network, train: Data, valid: Data | None, device: torc
     return device.type == "cpu" and model.draws_its_own and rows and not changed
 
 
+class _Loop:
+    def __init__(
+        self,
+        model: Network,
+        train: Data,
+        valid: Data | None,
+        config: TrainConfig,
+        device: torch.device,
+        checkpoint: str | os.PathLike[str] | None,
+        generator: torch.Generator | None,
+    ) -> None:
+        self.model, self.config, self.device, self.generator = model, config, device, generator
+        self.rank, self.ranks = rank_and_ranks()
+        self.shards = config.shards or self.ranks
+        if self.shards < self.ranks:
+            raise ValueError(f"{self.ranks} processes cannot share {self.shards} shards: raise shards")
+        if self.ranks > 1:
+            check_divided(train)
+        self.rows = TrainingRows(as_data(train, device), config.batch_size, self.shards, device)
+        watched = None if valid is None else as_data(valid, device)
+        if isinstance(watched, Sharded):
+            raise TypeError("validation rows cannot come in shards: give tensors or a loader")
+        self.valid = watched
+        self.metric = get_metric(config.monitor)
+        model.to(device)
+        share_weights(model)
+        self.optimizer = Optimizer(model, config, device)
+        kind = GraphedStep if config.graphs and device.type == "cuda" and self.shards == 1 else TrainingStep
+        self.step = kind(model, self.optimizer, config, device, self.shards)
+        self.result, self.best_loss = FitResult(monitor=config.monitor), math.inf
+        self.best_state: dict[str, Tensor] | None = None
+        self.start = 0
+        self.pending: deque[tuple[int, Sequence[Batch], Tensor, torch.cuda.Event | None]] = deque()
+        self.buffers: dict[str, Tensor] = {}
+        self.checkpoint = None if checkpoint is None else Path(checkpoint)
+        if self.checkpoint is not None:
+            sources = {"training data": self.rows.data, "validation data": watched}
+            self.settings = _settings_of(config, model, sources)
+            self._load(self.checkpoint)
+
+    def run(self, on_epoch: OnEpoch | None) -> FitResult:
+        result, config = self.result, self.config
+        for epoch in range(self.start, config.epochs):
+            if self.valid is not None and config.patience is not None and not self.model.more_to_come:
+                result.stopped_early = epoch - result.best_epoch >= config.patience
+            if result.stopped_early:
+                break
+            began = time.perf_counter()
+            shared = self._seed(epoch)  # all ranks must draw the same numbers in `begin_epoch`
+            with nullcontext() if self.generator is None else InitialWeights(self.generator):
+                changed = self.model.begin_epoch(epoch / config.epochs)
+            if changed:
+                self.best_loss = math.inf
+            self.step.begin(changed=changed)
+            self._seed(epoch, at=1 + self.rank)
+            row = {"epoch": float(epoch + 1), **self._train_epoch(epoch, shared)}
+            if self.valid is not None:
+                row[config.monitor] = self._validate()
+                self._keep_best(epoch, row[config.monitor])
+            row["seconds"] = time.perf_counter() - began
+            result.history.append(row)
+            if self.checkpoint is not None:
+                self._save(self.checkpoint, epoch + 1)
+            self._log(row)
+            if on_epoch is not None:
+                on_epoch(row, result.best_epoch)
+        if self.model.more_to_come:
+            logger.warning(
+                "training ended after %d epochs, before its second stage: lower schedule.start or train for "
+                "more epochs",
+                len(result.history),
+            )
+        if self.best_state is not None:
+            self.model.load_state_dict(self.best_state)
+        else:
+            result.best_epoch = result.best_epoch or len(result.history)
+        self.model.eval()
+        return result
+
+    def _log(self, row: dict[str, float]) -> None:
+        """Log an epoch, if it is the first one or ends a tenth of the epochs."""
+        epoch, epochs, monitor = int(row["epoch"]), self.config.epochs, self.config.monitor
+        if self.rank == 0 and (epoch == 1 or 10 * epoch // epochs > 10 * (epoch - 1) // epochs):
+            line = f"epoch {epoch}/{epochs}  loss {row['loss']:.4g}"
+            if monitor in row:
+                best = self.result.best_epoch
+                line += f"  {monitor.replace('_', ' ')} {row[monitor]:.4g} (best: {best})"
+            logger.info("%s", line)
+
+    def _seed(self, *key: int, at: int = 0) -> int:
+        """Seed what is drawn next by the configured seed and a key; return the seed.
+
+        It depends on nothing else, so checkpoints need not store the state of a generator.
+        """
+        source = np.random.SeedSequence((self.config.seed, *key))
+        seed = int(source.generate_state(at + 1, np.uint64)[at])
+        if self.generator is not None:
+            self.generator.manual_seed(seed)
+            return seed
+        torch.default_generator.manual_seed(seed)
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device).manual_seed(seed)
+        return seed
+
+    def _train_epoch(self, epoch: int, seed: int) -> dict[str, float]:
+        self.model.train()
+        steps, rows, length = 0, 0, self.rows.steps()
+        weights, state = dict(self.model.named_parameters()), self.model.state_dict()
+        self.buffers = copy.deepcopy({name: value for name, value in state.items() if name not in weights})
+        running = self.rows.epoch(epoch, seed)
+        while True:
+            shards = next(running, [])
+            if not shards and self.ranks == 1:
+                break
+            self.optimizer.set_lr(learning_rate(epoch + steps / length if length else epoch, self.config))
+            if not self.step(shards, partial(self._seed, epoch, steps)):
+                break
+            self._watch(epoch, steps, [batch for _, batch in shards])
+            rows += sum(len(batch.y) for _, batch in shards)
+            steps += 1
+        self._raise_if_failed(epoch, waiting=0)
+        if steps == 0:
+            raise ValueError("the training data has no batch: the loader is empty or exhausted")
+        self.model.end_epoch()
+        average_batch_statistics(self.model)
+        return _averaged({name: float(total) for name, total in self.step.sums.items()}, rows)
+
+    def _watch(self, epoch: int, step: int, shards: Sequence[Batch]) -> None:
+        """Raise an error if a step has failed; on a GPU, some steps later, so that it is not waited for."""
+        flag, event = self.step.failed.to("cpu", non_blocking=True, copy=True), None
+        if self.device.type == "cuda":
+            event = torch.cuda.Event()
+            event.record()
+        self.pending.append((step, shards, flag, event))
+        self._raise_if_failed(epoch, waiting=_STEPS_IN_FLIGHT if event else 0)
+
+    def _raise_if_failed(self, epoch: int, waiting: int) -> None:
+        """Read the flags of all but the last `waiting` steps, which may still run on a GPU."""
+        while len(self.pending) > waiting:
+            step, batches, failed, event = self.pending.popleft()
+            if event is not None:
+                event.synchronize()
+            if failed:
+                with autocast(self.config, self.device):
+                    error = explain_step(self.model, batches, epoch + 1, step + 1)
+                # The running statistics include the bad batch: restore those from the epoch's start.
+                self.model.load_state_dict(self.buffers, strict=False)
+                raise error
+
+    @torch.no_grad()
+    def _validate(self) -> float:
+        assert self.valid is not None
+        size, share = 4 * self.config.batch_size, (self.rank, self.ranks)
+        if isinstance(self.valid, TensorData):  # a batch for each shard, so that no rank waits for another
+            size = min(size, -(-len(self.valid) // self.shards))
+        with autocast(self.config, self.device):
+            prediction, y = predict_batches(self.model, self.valid, size, self.device, share)
+        if not prediction.mean.isfinite().all():
+            raise ValueError(self._bad_predictions(prediction))
+        score = self.model.score(self.metric, prediction, y)
+        if math.isnan(score) and self.metric.region != "all":
+            raise ValueError(
+                f"monitor {self.config.monitor!r} is undefined: the validation data has too few labels of "
+                "that region; choose another monitor or another split"
+            )
+        return on_first(lambda: score)  # all ranks must stop at the same epoch, whatever they round to
+
+    def _bad_predictions(self, prediction: Distribution) -> str:
+        bad = int((~finite_rows(prediction.mean)).sum())
+        message = f"predictions of {bad} of {len(prediction)} validation rows are not finite"
+        inputs = (self.valid.x, self.valid.offset) if isinstance(self.valid, TensorData) else ()
+        for name, values in zip(("inputs", "offsets"), inputs, strict=False):
+            if values is not None and not (finite := finite_rows(values)).all():
+                row = int(finite.to(torch.int8).argmin())
+                some = f"{name} of row {row} are not finite ({int((~finite).sum())} such rows)"
+                return f"{message}: {some}; impute or drop them"
+        return f"{message}: impute or drop rows with inputs that are not finite, or lower the learning rate"
+
+    def _keep_best(self, epoch: int, score: float) -> None:
+        loss = self.metric.loss(score)
+        if loss < self.best_loss or self.result.best_epoch == 0:
+            self.best_loss = loss
+            self.result.best_epoch, self.result.best_score = epoch + 1, score
+            self.best_state = copy.deepcopy(dict(self.model.state_dict()))
+
+    # -- checkpoints -------------------------------------------------------------------------
+
+    def _save(self, path: Path, epoch: int) -> None:
+        state = {
+            "settings": self.settings,
+            "epoch": epoch,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state,
+            "best": {"loss": self.best_loss, "state": self.best_state},
+            "result": asdict(self.result),
+        }
+        if self.rank == 0:
+            content = io.BytesIO()  # to a file on a full disk, torch would raise an error without its name
+            torch.save(state, content)
+            write_atomically(path, lambda part: part.write_bytes(content.getbuffer()))
+
+    def _load(self, path: Path) -> None:
+        state = on_first(lambda: _read_checkpoint(path, self.settings) if path.exists() else None)
+        if state is None:
+            return
+        try:
+            self.model.load_state_dict(state["model"])
+        except RuntimeError as error:
+            raise ValueError(f"{path} was trained with another network: {error!s:.200}") from error
+        self.optimizer.load_state(state["optimizer"])
+        self.start, self.result = state["epoch"], FitResult(**state["result"])
+        self.best_loss, self.best_state = state["best"]["loss"], state["best"]["state"]
+
+
+def _settings_of(config: TrainConfig, model: Network, sources: Mapping[str, Any]) -> dict[str, str]:
+    """Return what must not change when a run is resumed; the rows of loaders are not checked."""
+    free = {"epochs", "patience", "accelerator", "graphs"}
+    bins, method = model.bins, model.method
+    if config.schedule == "cosine" or method.schedule is not None:
+        free.remove("epochs")
+    return {
+        "checkpoint version": str(CHECKPOINT_VERSION),
+        **{f.name: repr(getattr(config, f.name)) for f in fields(config) if f.name not in free},
+        **{f"method {name}": repr(value) for name, value in method.as_options().items()},
+        **{
+            name: data.fingerprint()
+            for name, data in sources.items()
+            if isinstance(data, TensorData | Sharded)
+        },
+        "bins": f"{len(bins)} from {bins.edges[0]:.9g} to {bins.edges[-1]:.9g}",
+        "bin edges": " ".join(f"{edge:.9g}" for edge in bins.edges),
+        "training labels per bin": " ".join(map(str, bins.counts)),
+    }
+
+
+def _read_checkpoint(path: Path, settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return the state in a checkpoint; one with other settings is an error."""
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        before = state["settings"]
+    except Exception as error:
+        raise ValueError(
+            f"{path} is not a tailwise checkpoint ({type(error).__name__}); delete it or name another file"
+        ) from error
+    for name, value in settings.items():
+        if before.get(name) != value:
+            raise ValueError(
+                f"{path} was trained with {name} = {before.get(name)!s:.60}, not {value:.60}: "
+                "resume with the same data and settings, or delete it to start over"
+            )
+    return state
+
+
+def _averaged(sums: dict[str, float], rows: int) -> dict[str, float]:
+    """Divide sums over this rank's rows by the rows, those of all ranks together."""
+    everywhere = gathered((sums, rows))
+    number = sum(rows for _, rows in everywhere)
+    names = dict.fromkeys(name for of_rank, _ in everywhere for name in of_rank)
+    return {name: sum(of_rank.get(name, 0.0) for of_rank, _ in everywhere) / number for name in names}
+
+
+# -- losses that are not finite ------------------------------------------------------------------
+
+
+def explain_step(model: Network, step: Sequence[Batch], epoch: int, number: int) -> NonFiniteLossError:
+    """Return the error of the first batch of a step, on any rank, that has rows to name."""
+    reasons = [_reason(model, batch) for batch in step]
+    everywhere = [reason for rank in gathered(reasons) for reason in rank]
+    reason, rows = next((reason for reason in everywhere if reason[1]), everywhere[0])
+    message = f"the loss is not finite in epoch {epoch}, step {number}{reason}"
+    return NonFiniteLossError(message, epoch=epoch, step=number, rows=rows)
+
+
+@torch.no_grad()
+def _reason(model: Network, batch: Batch) -> tuple[str, list[int]]:
+    """Return why a loss of a batch is not finite and what to do about it, and the rows behind it."""
+    losses = model.row_losses(batch.x, batch.y, batch.offset)
+    parts = [name for name, value in losses.items() if not value.isfinite().all()]
+    part = f" (part: {', '.join(parts)})" if parts else ""
+    numbers = torch.arange(len(batch.y)) if batch.rows is None else batch.rows.cpu()
+    for values, cause in (
+        (batch.y, "their labels are not finite; drop or fill them"),
+        (batch.x, "their inputs are not finite; impute or drop them"),
+        (batch.sample_weight, "their sample_weight is not finite"),
+        (batch.offset, "their offset, the base prediction, is not finite"),
+        (
+            torch.stack(list(losses.values()), 1).reshape(len(batch.y), -1),
+            "inputs and labels are finite; lower the learning rate, or set clip_norm",
+        ),
+    ):
+        rows = [] if values is None else numbers[~finite_rows(values).cpu()].tolist()
+        if rows:
+            where = "rows of the batch" if batch.rows is None else "training rows"
+            shown = ", ".join(map(str, rows[:5])) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
+            return f"{part}; {where} {shown}: {cause}", rows
+    return f"{part}: each loss is finite but a gradient is not; lower the learning rate, or set clip_norm", []
+
+
+# -- around training -----------------------------------------------------------------------------
+
+
 class _OneThread:
     """The number of torch's threads is one for the process: the last of several fits restores it."""
 
@@ -167,302 +470,27 @@ class _OneThread:
 one_thread = _OneThread()
 
 
-class _Pending(NamedTuple):
-    """A step whose flag has not been read yet: reading it at once would block the GPU."""
+@contextmanager
+def visible() -> Iterator[None]:
+    """Print the lines of training to standard error, at most one per second, unless logging is set up."""
+    ours = logging.getLogger("tailwise")
+    if ours.hasHandlers() and ours.isEnabledFor(logging.INFO):
+        yield
+        return
+    handler, level, passed = logging.StreamHandler(), ours.level, -math.inf
 
-    number: int
-    batches: Sequence[Batch]
-    failed: Tensor
-    event: torch.cuda.Event | None
+    def due(record: logging.LogRecord) -> bool:
+        nonlocal passed
+        if record.levelno > logging.INFO or record.created - passed >= _SECONDS_BETWEEN:
+            passed = record.created
+            return True
+        return False
 
-
-class _Loop:
-    def __init__(
-        self,
-        model: Network,
-        train: Data,
-        valid: Data | None,
-        config: TrainConfig,
-        device: torch.device,
-        checkpoint: str | os.PathLike[str] | None,
-        generator: torch.Generator | None,
-    ) -> None:
-        self.model, self.config, self.device, self.generator = model, config, device, generator
-        self.rank, self.ranks = rank_and_ranks()
-        self.shards = config.shards or self.ranks
-        if self.shards < self.ranks:
-            raise ValueError(f"{self.ranks} processes cannot share {self.shards} shards: raise shards")
-        if self.ranks > 1:
-            check_divided(train)
-        rows, watched = _placed(train, device), None if valid is None else _placed(valid, device)
-        self.rows = TrainingRows(rows, config.batch_size, self.shards, device)
-        if isinstance(watched, Sharded):
-            raise TypeError("validation rows cannot come in shards: give tensors or a loader")
-        self.valid = watched
-        self.checkpoint = None if checkpoint is None else Path(checkpoint)
-        self.metric = get_metric(config.monitor)
-        model.to(device)
-        share_weights(model)
-        self.optimizer = Optimizer(model, config, device)
-        recorded = config.graphs and device.type == "cuda" and self.shards == 1
-        self.step = (GraphedStep if recorded else TrainingStep)(
-            model, self.optimizer, config, device, self.shards
-        )
-        self.result, self.best_loss = FitResult(monitor=config.monitor), math.inf
-        self.best_state: dict[str, Tensor] | None = None
-        self.start = 0
-        self.settings = {} if checkpoint is None else resumed_settings(config, model, rows, self.valid)
-        self.pending: deque[_Pending] = deque()
-        self.buffers: dict[str, Tensor] = {}
-        if self.checkpoint is not None and from_first(self.checkpoint.exists()):
-            self._load()
-
-    def run(self, on_epoch: OnEpoch | None) -> FitResult:
-        result, config = self.result, self.config
-        for epoch in range(self.start, config.epochs):
-            if self.valid is not None and config.patience is not None and not self.model.more_to_come:
-                result.stopped_early = epoch - result.best_epoch >= config.patience
-            if result.stopped_early:
-                break
-            began = time.perf_counter()
-            shared, of_rank = self._seeds(epoch)
-            self._seed(shared)  # all ranks must draw the same numbers in `begin_epoch`
-            with nullcontext() if self.generator is None else InitialWeights(self.generator):
-                changed = self.model.begin_epoch(epoch / config.epochs)
-            if changed:
-                self.best_loss = math.inf
-                self.step.forget()
-            self._seed(of_rank)
-            row = {"epoch": float(epoch + 1), **self._train_epoch(epoch, shared)}
-            if self.valid is not None:
-                row[config.monitor] = self._validate()
-                self._keep_best(epoch, row[config.monitor])
-            row["seconds"] = time.perf_counter() - began
-            result.history.append(row)
-            if self.checkpoint is not None:
-                self._save(epoch + 1)
-            self._log(row)
-            if on_epoch is not None:
-                on_epoch(row, result.best_epoch)
-        if self.model.more_to_come:
-            logger.warning(
-                "training ended after %d epochs, before its second stage: lower schedule.start or train for "
-                "more epochs",
-                len(result.history),
-            )
-        if self.best_state is not None:
-            self.model.load_state_dict(self.best_state)
-        else:
-            result.best_epoch = result.best_epoch or len(result.history)
-        self.model.eval()
-        return result
-
-    def _log(self, row: dict[str, float]) -> None:
-        """Log an epoch, if it is the first one or ends a tenth of the epochs."""
-        epoch, epochs, monitor = int(row["epoch"]), self.config.epochs, self.config.monitor
-        if self.rank == 0 and (epoch == 1 or 10 * epoch // epochs > 10 * (epoch - 1) // epochs):
-            line = f"epoch {epoch}/{epochs}  loss {row['loss']:.4g}"
-            if monitor in row:
-                best = self.result.best_epoch
-                line += f"  {monitor.replace('_', ' ')} {row[monitor]:.4g} (best: {best})"
-            logger.info("%s", line)
-
-    def _seeds(self, epoch: int) -> tuple[int, int]:
-        """Return two seeds of an epoch: one that all ranks share, and this rank's own.
-
-        They depend on the configured seed and the epoch only, so checkpoints need not store them.
-        """
-        source = np.random.SeedSequence((self.config.seed, epoch))
-        seeds = source.generate_state(2 + self.rank, np.uint64)
-        return int(seeds[0]), int(seeds[-1])
-
-    def _seed_shard(self, epoch: int, step: int, shard: int) -> None:
-        """Seed what a shard draws in a step, whichever rank works on it."""
-        source = np.random.SeedSequence((self.config.seed, epoch, step, shard))
-        self._seed(int(source.generate_state(1, np.uint64)[0]))
-
-    def _seed(self, seed: int) -> None:
-        if self.generator is not None:
-            self.generator.manual_seed(seed)
-            return
-        torch.default_generator.manual_seed(seed)
-        if self.device.type != "cpu":
-            torch.get_device_module(self.device).manual_seed(seed)
-
-    def _train_epoch(self, epoch: int, seed: int) -> dict[str, float]:
-        self.model.train()
-        steps, rows, total = 0, 0, torch.zeros((), device=self.device)
-        parts: dict[str, Tensor] = {}
-        length = self.rows.steps()
-        weights = dict(self.model.named_parameters())
-        state = self.model.state_dict()
-        self.buffers = copy.deepcopy({name: value for name, value in state.items() if name not in weights})
-        running = self.rows.epoch(epoch, seed)
-        while True:
-            shards = next(running, [])
-            if not shards and self.ranks == 1:
-                break
-            lr = learning_rate(epoch + steps / length if length else epoch, self.config)
-            self.optimizer.set_lr(lr)
-            done, taken = self.step(shards, partial(self._seed_shard, epoch, steps))
-            if not taken:
-                break
-            self._watch(epoch, steps, [batch for _, batch in shards])
-            steps += 1
-            for shard in done:
-                rows, total = rows + shard.rows, total + shard.loss * shard.rows
-                for name, value in shard.parts.items():
-                    parts[name] = parts.get(name, torch.zeros_like(value)) + value * shard.rows
-        self._raise_if_failed(epoch, waiting=0)
-        if steps == 0:
-            raise ValueError("the training data has no batch: the loader is empty or exhausted")
-        self.model.end_epoch()
-        average_batch_statistics(self.model)
-        figures = {"loss": total, **{f"loss/{name}": value for name, value in parts.items()}}
-        return _averaged({name: float(value) for name, value in figures.items()}, rows)
-
-    def _watch(self, epoch: int, step: int, shards: Sequence[Batch]) -> None:
-        """Raise an error if a step has failed; on a GPU, some steps later, so that it is not waited for."""
-        flag, event = self.step.failed.clone(), None
-        if self.device.type == "cuda":
-            flag, event = flag.to("cpu", non_blocking=True), torch.cuda.Event()
-            event.record()
-        self.pending.append(_Pending(step, shards, flag, event))
-        self._raise_if_failed(epoch, waiting=_STEPS_IN_FLIGHT if event else 0)
-
-    def _raise_if_failed(self, epoch: int, waiting: int) -> None:
-        """Read the flags of all but the last `waiting` steps, which may still run on a GPU."""
-        while len(self.pending) > waiting:
-            step = self.pending.popleft()
-            if step.event is not None:
-                step.event.synchronize()
-            if step.failed:
-                with autocast(self.config, self.device):
-                    error = explain_step(self.model, step.batches, epoch, step.number)
-                # The running statistics include the bad batch: restore those from the epoch's start.
-                self.model.load_state_dict(self.buffers, strict=False)
-                raise error
-
-    @torch.no_grad()
-    def _validate(self) -> float:
-        assert self.valid is not None
-        batch_size = 4 * self.config.batch_size
-        if isinstance(self.valid, TensorData):  # a batch for each shard, so that no rank waits for another
-            batch_size = min(batch_size, -(-len(self.valid) // self.shards))
-        with autocast(self.config, self.device):
-            prediction, y = predict_batches(
-                self.model,
-                self.valid,
-                batch_size,
-                self.device,
-                (self.rank, self.ranks),
-            )
-        if not prediction.mean.isfinite().all():
-            raise ValueError(self._bad_predictions(prediction))
-        score = self.model.score(self.metric, prediction, y)
-        if math.isnan(score) and self.metric.region != "all":
-            raise ValueError(
-                f"monitor {self.config.monitor!r} is undefined: the validation data has too few labels of "
-                "that region; choose another monitor or another split"
-            )
-        return from_first(score)  # all ranks must stop at the same epoch, whatever their machines round to
-
-    def _bad_predictions(self, prediction: Distribution) -> str:
-        bad = int((~prediction.mean.isfinite()).reshape(len(prediction), -1).any(1).sum())
-        message = f"predictions of {bad} of {len(prediction)} validation rows are not finite"
-        inputs = (self.valid.x, self.valid.offset) if isinstance(self.valid, TensorData) else ()
-        for name, values in zip(("inputs", "offsets"), inputs, strict=False):
-            if values is not None and not (finite := finite_rows(values)).all():
-                row = int(finite.to(torch.int8).argmin())
-                some = f"{name} of row {row} are not finite ({int((~finite).sum())} such rows)"
-                return f"{message}: {some}; impute or drop them"
-        return f"{message}: impute or drop rows with inputs that are not finite, or lower the learning rate"
-
-    def _keep_best(self, epoch: int, score: float) -> None:
-        loss = self.metric.loss(score)
-        if loss < self.best_loss or self.result.best_epoch == 0:
-            self.best_loss = loss
-            self.result.best_epoch, self.result.best_score = epoch + 1, score
-            self.best_state = copy.deepcopy(dict(self.model.state_dict()))
-
-    # -- checkpoints -------------------------------------------------------------------------
-
-    def _save(self, epoch: int) -> None:
-        state = {
-            "epoch": epoch,
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "best": {"loss": self.best_loss, "state": self.best_state},
-            "result": asdict(self.result),
-        }
-        if self.rank == 0:
-            assert self.checkpoint is not None
-            write_checkpoint(self.checkpoint, self.settings, state)
-
-    def _load(self) -> None:
-        assert self.checkpoint is not None
-        state = read_everywhere(self.checkpoint, self.settings)
-        try:
-            self.model.load_state_dict(state["model"])
-        except RuntimeError as error:
-            raise ValueError(
-                f"{self.checkpoint} was trained with another network: {shortened(str(error), 200)}"
-            ) from error
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.start, self.result = state["epoch"], FitResult(**state["result"])
-        self.best_loss, self.best_state = state["best"]["loss"], state["best"]["state"]
-
-
-def _placed(data: Data, device: torch.device) -> Placed:
-    """Return data, tensors on the device."""
-    ready = as_data(data)
-    return ready.to(device) if isinstance(ready, TensorData) else ready
-
-
-def _averaged(sums: dict[str, float], rows: int) -> dict[str, float]:
-    """Divide sums over this rank's rows by the rows, those of all ranks together."""
-    everywhere = gathered((sums, rows))
-    number = sum(rows for _, rows in everywhere)
-    names = dict.fromkeys(name for of_rank, _ in everywhere for name in of_rank)
-    return {name: sum(of_rank.get(name, 0.0) for of_rank, _ in everywhere) / number for name in names}
-
-
-def explain_step(model: Network, step: Sequence[Batch], epoch: int, number: int) -> NonFiniteLossError:
-    """Return the error of the first batch of a step, on any rank, that has rows to name."""
-    reasons = [_reason(model, batch) for batch in step]
-    everywhere = [reason for rank in gathered(reasons) for reason in rank]
-    reason, rows = next((reason for reason in everywhere if reason[1]), everywhere[0])
-    message = f"the loss is not finite in epoch {epoch + 1}, step {number + 1}{reason}"
-    return NonFiniteLossError(message, epoch=epoch + 1, step=number + 1, rows=rows)
-
-
-@torch.no_grad()
-def _reason(model: Network, batch: Batch) -> tuple[str, list[int]]:
-    """Return why a loss of a batch is not finite and what to do about it, and the rows behind it."""
-    per_row = model.row_losses(batch.x, batch.y, batch.offset)
-    names = [name for name, value in per_row.items() if not torch.isfinite(value).all()]
-    numbers = torch.arange(len(batch.y)) if batch.rows is None else batch.rows.cpu()
-
-    def listed(finite: Tensor) -> list[int]:
-        bad = (~finite).reshape(len(batch.y), -1).any(1).cpu()
-        return [int(number) for number in numbers[bad]]
-
-    causes = [
-        (batch.y.isfinite(), "their labels are not finite; drop or fill them"),
-        (finite_rows(batch.x), "their inputs are not finite; impute or drop them"),
-    ]
-    if batch.sample_weight is not None:
-        causes.append((batch.sample_weight.isfinite(), "their sample_weight is not finite"))
-    if batch.offset is not None:
-        causes.append((batch.offset.isfinite(), "their offset, the base prediction, is not finite"))
-    finite_loss = torch.stack([torch.isfinite(v).reshape(-1) for v in per_row.values()]).all(0)
-    causes.append((finite_loss, "inputs and labels are finite; lower the learning rate, or set clip_norm"))
-    gradient = "each loss is finite but a gradient is not; lower the learning rate, or set clip_norm"
-    bad = ((listed(finite), cause) for finite, cause in causes if not finite.all())
-    rows, cause = next(bad, (list[int](), gradient))
-    reason = f" (part: {', '.join(names)})" if names else ""
-    if rows:
-        where = "rows of the batch" if batch.rows is None else "training rows"
-        shown = ", ".join(map(str, rows[:5])) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
-        reason += f"; {where} {shown}"
-    return f"{reason}: {cause}", rows
+    handler.addFilter(due)
+    ours.addHandler(handler)
+    ours.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        ours.removeHandler(handler)
+        ours.setLevel(level)

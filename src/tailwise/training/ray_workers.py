@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from tailwise.networks.network import Network
-from tailwise.networks.ranks import from_first, rank_and_ranks
+from tailwise.networks.ranks import on_first, rank_and_ranks
 from tailwise.training.batches import Data, TensorData, as_data
 from tailwise.training.loop import FitResult, TrainConfig, fit
 
@@ -38,15 +38,6 @@ _QUIET = {
     "RAY_worker_niceness": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-
-
-class _Job(NamedTuple):
-    """What every worker gets."""
-
-    model: Network
-    train: Any
-    valid: Any
-    config: TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +105,7 @@ class RayWorkers:
                 ray.init(**settings)
         except Exception as error:  # Ray raises many kinds here, bare `Exception` among them
             ray.shutdown()
-            raise ConnectionError(_unreachable(self.address, str(error))) from error
+            raise _unreachable(self.address, error) from error
         try:
             self._check_resources(ray)
             yield
@@ -141,8 +132,7 @@ class RayWorkers:
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from None  # what the function raised, without Ray's traceback
             except ray.exceptions.RayError as error:
-                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                raise RuntimeError(f"a process of the Ray cluster failed: {reason:.300}") from error
+                raise RuntimeError(f"a process of the Ray cluster failed: {_line(error)}") from error
 
     def fit(
         self,
@@ -174,14 +164,12 @@ class RayWorkers:
             graphs=False,
         )
         with self.connected(), self._place(checkpoint) as (folder, name):
-            job = _Job(model, data, None if valid is None else as_data(valid), config)
+            job = (model, data, None if valid is None else as_data(valid), config)
             # As bytes: what Ray takes apart itself arrives read-only.
-            found = self._run(ray.put(ray.cloudpickle.dumps(job)), folder, name)
-        model.load_state_dict(
-            {name: torch.from_numpy(value.copy()) for name, value in found["state"].items()}
-        )
+            state, result = self._run(ray.put(ray.cloudpickle.dumps(job)), folder, name)
+        model.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in state.items()})
         model.eval()
-        return FitResult(**found["result"])
+        return FitResult(**result)
 
     @contextmanager
     def _place(self, checkpoint: str | os.PathLike[str] | None) -> Iterator[tuple[str, str]]:
@@ -198,7 +186,7 @@ class RayWorkers:
             with tempfile.TemporaryDirectory(prefix="tailwise-ray-") as folder:
                 yield folder, "training"
 
-    def _run(self, job: Any, folder: str, name: str) -> dict[str, Any]:
+    def _run(self, job: Any, folder: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Train under a name: if workers die, anew from the last checkpoint of that name."""
         import ray.train
         from ray.train.torch import TorchConfig, TorchTrainer
@@ -224,17 +212,16 @@ class RayWorkers:
                 ),
             )
             try:
-                found: dict[str, Any] = trainer.fit().return_value
+                found: tuple[dict[str, Any], dict[str, Any]] = trainer.fit().return_value
                 return found
             except ray.train.TrainingFailedError as error:
                 for failure in getattr(error, "worker_failures", {}).values():
                     if not _lost_another(failure):
                         raise failure from None
                 if left == 0:
-                    reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
                     raise RuntimeError(
                         f"training ended: workers were replaced {self.replacements} times, or could not be "
-                        f"({reason:.300}); do they have enough memory, and is tailwise installed everywhere?"
+                        f"({_line(error, -1)}); have they enough memory, is tailwise installed everywhere?"
                     ) from error
         raise AssertionError("not reached")
 
@@ -250,37 +237,28 @@ def _call(function: bytes, item: Any) -> bytes:
 # -- in a worker ---------------------------------------------------------------------------------
 
 
-def _work(settings: dict[str, Any]) -> dict[str, Any]:
-    """Train in a worker: alone with its rows, together with the others in every step."""
-    import ray
-
-    job: _Job = ray.cloudpickle.loads(ray.get(settings["job"]))
-    result = _train(job)
-    # Arrays: Ray returns no tensors.
-    state = {name: np.array(value.cpu()) for name, value in job.model.state_dict().items()}
-    return {"state": state, "result": asdict(result)}
-
-
-def _train(job: _Job) -> FitResult:
-    """Train in this worker, from the last checkpoint if there is one."""
+def _work(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Train in a worker, from the last checkpoint if there is one; return the state and the result."""
     import ray.train
 
-    train = job.train
+    model, train, valid, config = ray.cloudpickle.loads(ray.get(settings["job"]))
     stream: Any = getattr(train, "stream", None)
     if hasattr(stream, "divided"):  # one worker opens what all of them read at the same time
-        rank, ranks = rank_and_ranks()
-        train.stream = from_first(stream.divided(ranks) if rank == 0 else None)
-    with tempfile.TemporaryDirectory(prefix="tailwise-worker-") as name:
-        folder, last = Path(name), ray.train.get_checkpoint()
+        train.stream = on_first(lambda: stream.divided(rank_and_ranks()[1]))
+    with tempfile.TemporaryDirectory(prefix="tailwise-worker-") as folder:
+        last = ray.train.get_checkpoint()
         if last is not None:
-            last.to_directory(name)
+            last.to_directory(folder)
 
         def report(row: dict[str, float], best_epoch: int) -> None:
             """Hand the checkpoint of an epoch to Ray, which keeps it where other workers find it."""
             kept = ray.train.Checkpoint.from_directory(folder) if rank_and_ranks()[0] == 0 else None
             ray.train.report({**row, "best_epoch": best_epoch}, checkpoint=kept)
 
-        return fit(job.model, train, job.valid, job.config, checkpoint=folder / _CHECKPOINT, on_epoch=report)
+        path = Path(folder, _CHECKPOINT)
+        result = fit(model, train, valid, config, checkpoint=path, on_epoch=report)
+    # Arrays: Ray returns no tensors.
+    return {name: np.array(value.cpu()) for name, value in model.state_dict().items()}, asdict(result)
 
 
 def _lost_another(error: Exception) -> bool:
@@ -323,12 +301,16 @@ def _check_answers(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
     except (OSError, OverflowError) as error:
-        raise ConnectionError(_unreachable(address, str(error))) from error
+        raise _unreachable(address, error) from error
 
 
-def _unreachable(address: str, reason: str) -> str:
-    first = (reason.strip().splitlines() or ["no reason given"])[0]
-    return (
-        f"no Ray cluster answers at {address!r} ({first:.200}): start one with `ray start --head`, or use "
+def _unreachable(address: str, error: Exception) -> ConnectionError:
+    return ConnectionError(
+        f"no Ray cluster answers at {address!r} ({_line(error)}): start one with `ray start --head`, or use "
         f"{LOCAL!r} for this machine, which needs memory and time to start it"
     )
+
+
+def _line(error: Exception, number: int = 0) -> str:
+    """Return a line of an error's message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[number][:300]

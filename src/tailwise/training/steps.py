@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,14 @@ from tailwise.training.config import TrainConfig
 
 _MOMENTUM = 0.9  # of sgd
 _ADAM = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "amsgrad": False}
+Shards = Sequence[tuple[int, Batch]]
+"""Numbers of shards of a step, each with its rows."""
+Seed = Callable[[int], object]
+"""Is called with the number of each shard before its random numbers are drawn."""
+WARM = 3
+"""Steps of a batch shape that run as they are before one is recorded: libraries choose kernels in them."""
+MOST_GRAPHS = 4
+"""Number of batch shapes that are recorded; each holds the memory of one step."""
 
 
 class Optimizer:
@@ -76,34 +84,12 @@ class Optimizer:
         steps = torch.zeros((), dtype=torch.float32, device=parameter.device)
         return [steps, torch.zeros_like(parameter), torch.zeros_like(parameter)]
 
-    def state_dict(self) -> dict[int, list[Tensor]]:
-        """Return what to continue from."""
-        return dict(self.state)
-
-    def load_state_dict(self, state: Mapping[int, list[Tensor]]) -> None:
-        """Continue from a state."""
+    def load_state(self, state: Mapping[int, Sequence[Tensor]]) -> None:
+        """Continue from the `state` of another optimiser."""
         self.state = {
             number: [tensor.to(self.parameters[number].device) for tensor in tensors]
             for number, tensors in state.items()
         }
-
-
-Shards = Sequence[tuple[int, Batch]]
-"""Numbers of shards of a step, each with its rows."""
-Seed = Callable[[int], None]
-"""Is called with the number of each shard before its random numbers are drawn."""
-WARM = 3
-"""Steps of a batch shape that run as they are before one is recorded: libraries choose kernels in them."""
-MOST_GRAPHS = 4
-"""Number of batch shapes that are recorded; each holds the memory of one step."""
-
-
-class Losses(NamedTuple):
-    """What a step reports of one shard."""
-
-    rows: int
-    loss: Tensor
-    parts: dict[str, Tensor]
 
 
 @contextmanager
@@ -112,18 +98,16 @@ def fast_kernels(config: TrainConfig, device: torch.device) -> Iterator[None]:
 
     TF32 keeps more digits than the bf16 of the layers around it.
     """
-    if device.type != "cuda":
-        yield
-        return
     precision, benchmark = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
-    if config.precision == "bf16":
-        torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.benchmark = benchmark or config.graphs
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high" if config.precision == "bf16" else precision)
+        torch.backends.cudnn.benchmark = benchmark or config.graphs
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(precision)
-        torch.backends.cudnn.benchmark = benchmark
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision(precision)
+            torch.backends.cudnn.benchmark = benchmark
 
 
 def autocast(config: TrainConfig, device: torch.device) -> torch.autocast:
@@ -150,43 +134,53 @@ class TrainingStep:
         self.model, self.optimizer, self.config, self.device = model, optimizer, config, device
         self.shared = shards > 1
         self.failed = torch.zeros((), dtype=torch.bool, device=device)
+        self.sums: dict[str, Tensor] = {}
+        """The loss and its parts, added up over this rank's rows since `begin`."""
 
-    def __call__(self, shards: Shards, seed: Seed = lambda shard: None) -> tuple[list[Losses], bool]:
-        """Train on this rank's shards; return their losses, and whether any rank had rows.
+    def begin(self, *, changed: bool = False) -> None:
+        """Begin an epoch; `changed` says that the parts of the model are others than before."""
+        for total in self.sums.values():
+            total.zero_()
+
+    def __call__(self, shards: Shards, seed: Seed = lambda shard: None) -> bool:
+        """Train on this rank's shards, and return whether any rank had rows.
 
         A rank may have no rows in a step. If no rank has any, there is no step.
         """
-        done, loss, rows = self._gradients(shards, seed)
-        if not done and not rows:  # a GPU is only waited for by a rank without rows
-            return done, False
+        loss, rows = self._gradients(shards, seed, counted=True)
+        if not shards and not rows:  # a GPU is only waited for by a rank without rows
+            return False
         if self.model.sharpness is not None:
             with self.model.sharpness.perturbed(self.model):
                 self._gradients(shards, seed)
         self._take(loss)
-        return done, True
+        return True
 
-    def _gradients(self, shards: Shards, seed: Seed) -> tuple[list[Losses], Tensor, Tensor | int]:
-        """Compute gradients over all shards and ranks; return losses, and the mean loss and rows of all."""
+    def _gradients(self, shards: Shards, seed: Seed, *, counted: bool = False) -> tuple[Tensor, Tensor | int]:
+        """Compute gradients over all shards and ranks; return the loss and the rows of all, added up."""
         self.optimizer.zero_grad()
-        done = []
+        total, rows = torch.zeros((), device=self.device), 0
         for shard, batch in shards:
             if self.shared:
                 seed(shard)
             with autocast(self.config, self.device):
                 loss, parts = self.model.loss(batch.x, batch.y, batch.sample_weight, batch.offset)
-            (loss * len(batch.y) if self.shared else loss).backward()
-            done.append(Losses(len(batch.y), loss.detach(), parts))
-        return done, *(self._reduced(done) if self.shared else (done[0].loss, done[0].rows))
+            here = len(batch.y)
+            (loss * here if self.shared else loss).backward()
+            total, rows = total + loss.detach() * here, rows + here
+            figures = {"loss": loss.detach(), **{f"loss/{name}": part for name, part in parts.items()}}
+            for name, value in figures.items() if counted else ():
+                if name not in self.sums:
+                    self.sums[name] = torch.zeros_like(value)
+                self.sums[name].add_(value * here)
+        return self._reduced(total, rows) if self.shared else (total, rows)
 
     @torch.no_grad()
-    def _reduced(self, done: Sequence[Losses]) -> tuple[Tensor, Tensor]:
-        """Add gradients, losses and rows over all ranks, in one call; return the mean loss and the rows."""
-        weights = self.optimizer.parameters
+    def _reduced(self, total: Tensor, here: int) -> tuple[Tensor, Tensor]:
+        """Add gradients, losses and rows over all ranks, in one call, and divide gradients by the rows."""
+        weights, rows = self.optimizer.parameters, torch.full_like(total, here)
         # A weight without a gradient on any rank must stay without one: optimisers decay those that have one.
         has_grad = [p.grad is not None for p in weights]
-        total, rows = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
-        for shard in done:
-            total, rows = total + shard.loss * shard.rows, rows + shard.rows
         if rank_and_ranks()[1] > 1:
             grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in weights]
             has = torch.tensor(has_grad, dtype=total.dtype, device=self.device)
@@ -194,14 +188,14 @@ class TrainingStep:
             sizes = [*(p.numel() for p in weights), len(weights), 1, 1]
             *summed, has, total, rows = sum_over_ranks(flat).split(sizes)
             total, rows = total[0], rows[0]
-            if not any(has_grad):  # no rows here; ranks with rows have the same gradients
+            if not here:  # ranks with rows have the same gradients
                 has_grad = has.tolist()
             for p, value, seen in zip(weights, summed, has_grad, strict=True):
                 p.grad = value.view_as(p).to(p.dtype) if seen else None
         for p in weights:
             if p.grad is not None:
                 p.grad /= rows
-        return total / rows, rows
+        return total, rows
 
     def _take(self, loss: Tensor) -> None:
         """Let the optimiser step by the gradients, unless one of them or the loss is not finite."""
@@ -216,69 +210,60 @@ class TrainingStep:
         elif not self.failed:
             self.optimizer.step()
 
-    def forget(self) -> None:
-        """Let go of what depends on the parts of the model, because they have changed."""
-
-
-@dataclass(frozen=True)
-class _Recorded:
-    graph: torch.cuda.CUDAGraph
-    batch: Batch
-    losses: Losses
-
-    def replay(self, batch: Batch) -> Losses:
-        for to, tensor in zip(_tensors(self.batch), _tensors(batch), strict=True):
-            to.copy_(tensor, non_blocking=True)
-        self.graph.replay()
-        return self.losses
-
 
 class GraphedStep(TrainingStep):
     """A step of one shard that is recorded as a CUDA graph for each batch shape, and replayed.
 
-    A replay costs the host one call instead of thousands, which limit small batches on a fast GPU. The
-    returned losses are overwritten by the next step.
+    A replay costs the host one call instead of thousands, which limit small batches on a fast GPU.
     """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.graphs: dict[Hashable, _Recorded] = {}
+        self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
+        """Of each batch shape the recorded step, and the tensors that it reads a batch from."""
         self.seen: Counter[Hashable] = Counter()
         self.stream = torch.cuda.Stream(self.device)
         self.pool: Any = torch.cuda.graph_pool_handle()
 
-    def forget(self) -> None:
-        """Drop what was recorded, and record again."""
-        self.graphs.clear()
-        self.seen.clear()
+    def begin(self, *, changed: bool = False) -> None:
+        """Begin an epoch; if the model has changed, drop what was recorded."""
+        super().begin()
+        if changed:
+            self.graphs.clear()
+            self.seen.clear()
 
-    def __call__(self, shards: Shards, seed: Seed = lambda shard: None) -> tuple[list[Losses], bool]:
-        """Train on the one shard of a batch and return its losses."""
+    def __call__(self, shards: Shards, seed: Seed = lambda shard: None) -> bool:
+        """Train on the one shard of a batch."""
         ((_, batch),) = shards
-        shape = tuple((tuple(t.shape), t.dtype) for t in _tensors(batch))
+        tensors = _tensors(batch)
+        shape = tuple((tuple(t.shape), t.dtype) for t in tensors)
         if shape not in self.graphs:
             self.seen[shape] += 1
             if self.seen[shape] <= WARM or len(self.graphs) == MOST_GRAPHS:
                 return self._aside(shards)
             self.graphs[shape] = self._record(batch)
-        return [self.graphs[shape].replay(batch)], True
+        graph, inputs = self.graphs[shape]
+        for to, tensor in zip(inputs, tensors, strict=True):
+            to.copy_(tensor, non_blocking=True)
+        graph.replay()
+        return True
 
-    def _aside(self, shards: Shards) -> tuple[list[Losses], bool]:
+    def _aside(self, shards: Shards) -> bool:
         """Run the step on a stream of its own, as recording needs it."""
         current = torch.cuda.current_stream(self.device)
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
-            done = super().__call__(shards)
+            super().__call__(shards)
         current.wait_stream(self.stream)
-        return done
+        return True
 
-    def _record(self, batch: Batch) -> _Recorded:
+    def _record(self, batch: Batch) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
         static = replace(batch, rows=None).map(torch.clone)
         self.optimizer.zero_grad()  # gradients then lie in the graph's own memory
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
-            (losses,), _ = super().__call__([(0, static)])
-        return _Recorded(graph, static, losses)
+            super().__call__([(0, static)])
+        return graph, _tensors(static)
 
 
 def _tensors(batch: Batch) -> list[Tensor]:
