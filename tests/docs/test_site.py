@@ -101,12 +101,7 @@ def test_a_tutorial_runs(name: str, short_training: None) -> None:
         ("results.md", "[a](../research/results/rows.md#b)", "[a](repository/research/results/rows.md#b)"),
         ("repository/README.md", "[a](docs/estimator.md)", "[a](../estimator.md)"),
         ("repository/README.md", "[a](examples/)", "a"),
-        (
-            "own-models.md",
-            "[a](../examples/torchrun_loop.py)",
-            "[a](repository/examples/torchrun_loop.py.md)",
-        ),
-        ("estimator.md", "[a](../missing.md)", "[a](../missing.md)"),
+        ("own-models.md", "[a](../examples/fabric_loop.py)", "[a](repository/examples/fabric_loop.py.md)"),
         ("estimator.md", "```\n[a](../README.md)\n```", "```\n[a](../README.md)\n```"),
     ],
 )
