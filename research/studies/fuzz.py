@@ -45,12 +45,11 @@ WAIT = 30
 """Seconds after which a process that still runs is ended."""
 EITHER = ("loads", "refused")
 Arrays = dict[str, np.ndarray]
-NAN = {"$float": "nan"}
-WRONG: list[Any] = [10**400, NAN, "__class__", {"os.system": {}}, [[]]]
+WRONG: list[Any] = [10**400, float("nan"), "__class__", {"class": "os.system"}, [[]]]
 """Values that a field takes only if it has one of the same kind: number, text, mapping, list."""
 EXTREMES: list[Any] = [
     None, True, -1, 0, 1, 2.5, 10**6, 10**9, 10**20, 1e308, "", "x" * 10_000, [], {}, [0] * 50_000,
-    {"$float": "inf"}, {"$tuple": [1, 2]}, {"a": {"a": {}}}, *WRONG,
+    float("inf"), {"a": {"a": {}}}, *WRONG,
 ]  # fmt: skip
 
 
@@ -134,7 +133,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield path
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inside:
-        if key != "$float" and not (isinstance(key, int) and key > 2):
+        if not (isinstance(key, int) and key > 2):
             yield from places(item, (*path, key))
 
 
@@ -211,7 +210,7 @@ SPOILS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "another type": lambda array: array.astype(np.int32 if array.dtype.kind == "f" else np.float32),
 }
 """Ways to spoil an array."""
-TEXT, DAY, MODEL = ("table", "columns", 4), ("table", "columns", 5), ("bases", 0, "models", 0)
+TEXT, DAY, MODEL = ("table", "encoders", 4), ("table", "encoders", 5), ("bases", 0, "models", 0)
 OTHERS = "RandomForestRegressor", "Pipeline", "KNeighborsRegressor", "SVR", "builtins.eval"
 ATTACKS: dict[str, dict[tuple[Any, ...], list[Any]]] = {
     "plain": {
@@ -220,35 +219,33 @@ ATTACKS: dict[str, dict[tuple[Any, ...], list[Any]]] = {
         ("parts", "members"): [999, 10**9, 0],
         ("parts", "latent.dim"): [10**9],
         ("parts", "perturbation.samples"): [10**9],
-        ("backbone", "name"): ["resnet50", None],
-        ("backbone", "options", "hidden"): [[30_000, 30_000], [8] * 200_000, [0]],
-        ("backbone", "feature_dim"): [10**9, 1, 0],
+        ("backbones", 0, "name"): ["resnet50", "realmlp", None],
+        ("backbones", 0, "edges"): [[], [[10**9]] * 200_000],
+        ("params", "feature_dim"): [10**9, 1, 0],
         ("picture_size",): [[10**6, 10**6]],
         ("target_names",): [["a", "b"]],
     },
     "text": {
-        (*TEXT, "TextColumn", "input"): ["filename"],
-        (*TEXT, "TextColumn", "token_pattern"): ["(a+)+$"],
-        (*TEXT, "TextColumn", "tokenizer"): ["os.system"],
-        (*TEXT, "TextColumn", "n_jobs"): [200],
-        TEXT: [None, {"HashingVectorizer": {"input": "filename"}}],
-        ("table", "columns", 3, "CategoryColumn", "values"): [["b", "a"], [5, "a"], ["a"]],
-        (*DAY, "DateColumn", "zone"): ["dateutil//etc/passwd", "/etc/passwd", "../../etc/passwd", "nowhere"],
-        (*DAY, "DateColumn", "shape"): ["%d" * 1000],
-        (*DAY, "DateColumn", "parts"): [["__class__"], ["day", "year"], []],
+        (*TEXT, "input"): ["filename"],
+        (*TEXT, "token_pattern"): ["(a+)+$"],
+        (*TEXT, "tokenizer"): ["os.system"],
+        (*TEXT, "n_jobs"): [200],
+        TEXT: [None, {"class": "HashingVectorizer", "input": "filename"}],
+        ("table", "encoders", 3, "values"): [["b", "a"], [5, "a"], ["a"]],
+        (*DAY, "zone"): ["dateutil//etc/passwd", "/etc/passwd", "../../etc/passwd", "nowhere"],
+        (*DAY, "shape"): ["%d" * 1000],
+        (*DAY, "parts"): [["__class__"], ["day", "year"], []],
     },
-    "catboost": {(*MODEL, "CatBoost", "missing"): [["x"] * 3, ["AsIs"]], ("bases", 0, "scale"): [0, -1]},
-    "lightgbm": {(*MODEL, "BoostedTrees", "features"): [10**9, 2]},
-    "linear": {(*MODEL, "Linear", "steps"): [[["fit", [3]]], 5], MODEL: [{name: {}} for name in OTHERS]},
+    "catboost": {(*MODEL, "missing"): [["x"] * 3, ["AsIs"]], ("bases", 0, "scale"): [0, -1]},
+    "lightgbm": {(*MODEL, "features"): [10**9, 2]},
+    "linear": {(*MODEL, "steps"): [[["fit", [3]]], 5], MODEL: [{"class": name} for name in OTHERS]},
 }
 """Values of the right kind that must be refused all the same, by model and field."""
 
 
 def kind_of(value: Any) -> str:
     """Name the kind of a value in JSON."""
-    if isinstance(value, (int, float)) or (isinstance(value, dict) and "$float" in value):
-        return "number"
-    return type(value).__name__
+    return "number" if isinstance(value, (int, float)) else type(value).__name__
 
 
 def spoil(model: dict[str, Any], arrays: Arrays, name: str, how: str, *, declared: bool) -> None:

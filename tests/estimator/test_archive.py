@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import pickle
 from pathlib import Path
@@ -13,19 +12,16 @@ import pytest
 import torch
 
 from tailwise import TailRegressor, __version__
-from tailwise.files import archive
-from tailwise.files.archive import MAX_JSON, VERSION, pack, unpack
+from tailwise.files import codec
+from tailwise.files.archive import VERSION, pack, unpack
+from tailwise.files.codec import MAX_JSON
 from tests.estimator.saved_files import parts_of, written
-
-ARRAYS = {"numbers": torch.arange(3.0)}
 
 
 def test_what_is_packed_is_unpacked_and_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        pack(tmp_path / name, {"x": {"$float": "inf"}, "y": [1, "a\n"]}, ARRAYS)
-    model, arrays = unpack(tmp_path / "a")
-    assert model == {"x": math.inf, "y": [1, "a\n"]}
-    assert list(arrays) == ["numbers"] and torch.equal(arrays["numbers"], ARRAYS["numbers"])
+        pack(tmp_path / name, b"{}\n\x00")
+    assert unpack(tmp_path / "a") == b"{}\n\x00"
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert (tmp_path / "a").read_bytes().startswith(f"tailwise model {VERSION} {__version__}\n".encode())
 
@@ -33,7 +29,7 @@ def test_what_is_packed_is_unpacked_and_the_same_content_gives_the_same_bytes(tm
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         TailRegressor.load(tmp_path / "missing")
-    with pytest.raises(IsADirectoryError, match="is a folder"):
+    with pytest.raises(IsADirectoryError):
         TailRegressor.load(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="is a pipe or a device"):
@@ -49,11 +45,10 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (b"model 5", b"model 6", rf"in format 6, and tailwise {__version__} reads format 5: install that"),
-        (b" 5 0", b"", r"was written by tailwise .* in format .*, and tailwise"),
+        (b"model 6", b"model 7", rf"in format 7, and tailwise {__version__} reads format 6: install that"),
+        (b" 6 0", b"", r"was written by tailwise .* in format .*, and tailwise"),
         (b"\n-\n", b"\n", "was changed, damaged or cut short: it does not match its checksum"),
         (b'"params"', b'"Params"', "does not match its checksum"),
-        (b'{"params"', b'{{"params"', "does not match its checksum"),
     ],
 )
 def test_files_that_were_changed(old: bytes, new: bytes, message: str, saved: Path, tmp_path: Path) -> None:
@@ -85,8 +80,11 @@ def test_damage_is_found_wherever_it_is(saved: Path, tmp_path: Path) -> None:
         (b"[" * 100_000 + b"\n", "RecursionError"),
         (b"[" + b"1," * MAX_JSON + b"1]\n", "it has more than 1048576 values"),
         (b"{}\n" + (1 << 60).to_bytes(8, "little"), "cannot be loaded"),
-        (b"{}\n" + (2 * MAX_JSON).to_bytes(8, "little") + b"," * 2 * MAX_JSON, "names too many tensors"),
-        (b"{}\n" + (8).to_bytes(8, "little") + b"{}      ", "model lacks 'params'"),
+        (
+            b"{}\n" + (2 * MAX_JSON).to_bytes(8, "little") + b"," * 2 * MAX_JSON,
+            "it has more than 1048576 values",
+        ),
+        (b"{}\n" + (8).to_bytes(8, "little") + b"{}      ", "model is {}, not one of ModelState"),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -103,7 +101,7 @@ def test_a_failed_write_leaves_the_old_file(
 ) -> None:
     path = simple.save(tmp_path / "m")
     before = path.read_bytes()
-    monkeypatch.setattr(archive, "MAX_JSON", 10)
+    monkeypatch.setattr(codec, "MAX_JSON", 10)
     with pytest.raises(ValueError, match="the model cannot be saved: it has more than 10 values"):
         simple.save(path, overwrite=True)
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["m"]

@@ -82,8 +82,7 @@ def test_tables_with_text_categories_and_dates(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="column '(kind|word)' holds values unknown at fit"):
         assert_same_predictions(model, loaded, new)
     assert list(loaded.feature_names_in_) == list(x.columns)
-    columns = parts_of(path)[0]["table"]["columns"]
-    kinds = {state["name"]: kind for column in columns for kind, state in column.items()}
+    kinds = {column["name"]: column["class"] for column in parts_of(path)[0]["table"]["encoders"]}
     assert kinds["number"] == "NumberColumn" and kinds["day"] == "DateColumn"
     assert path.stat().st_size < 3e6
 

@@ -1,42 +1,42 @@
-"""Fitted models written to one file and read again, without pickle; see `tailwise.files.archive`.
+"""Fitted models written to one file and read again, without pickle.
 
-Everything is checked before anything is built: the model's fields against `ModelState`, and the sizes that it
-declares against the shapes of the stored tensors. A file cannot name code to run.
+Everything is checked before anything is built: the fields against their annotations, what must agree with
+another field in `__post_init__`, and the sizes of networks against the shapes of the stored tensors. `save`
+reads what it writes, so that it refuses what could not be loaded. A file cannot name code to run.
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
+import json
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tailwise.calibration.intervals import OwnIntervals
-from tailwise.files.archive import Key, one_line, pack, unpack
-from tailwise.files.base_files import BaseState
-from tailwise.files.codec import Arrays, read, write
-from tailwise.files.model_state import Backbone, ModelState, NetworkOptions, TableState, Target
-from tailwise.labels.bins import checked_labels
+from tailwise.calibration.calibration import Calibration, HeldOut, Labels, Prior
+from tailwise.calibration.intervals import ConformalIntervals, Intervals, OwnIntervals
+from tailwise.calibration.scaling import Scaling
+from tailwise.files.archive import Key, pack, unpack
+from tailwise.files.bases import BaseState, one_line
+from tailwise.files.codec import Arrays, decoded, encoded, smallest
+from tailwise.labels.bins import Array, checked_labels, checked_weights
 from tailwise.lookup import check_name
 from tailwise.methods import available_methods
 from tailwise.model.base import BASES, Base, FittedBase, GivenBase, NoBase
 from tailwise.model.fit import bounds_of_targets
 from tailwise.model.inputs import Columns, Inputs, PictureInputs, TableInputs, TensorInputs
-from tailwise.model.model import Model, ready
+from tailwise.model.model import Model, Record, ready
 from tailwise.model.settings import Settings
 from tailwise.networks.backbones import (
-    BACKBONES,
-    IMAGE_BACKBONES,
-    ImageResNet,
     PiecewiseLinearEncoding,
     make_backbone,
     make_image_backbone,
@@ -45,44 +45,160 @@ from tailwise.networks.draws import seeded_weights
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
 from tailwise.networks.together import Pool, Predictor
-from tailwise.tables.column_encoders import AnyColumn, CategoryColumn, DateColumn, TextColumn
+from tailwise.options import Between, Count, Fraction, Items
+from tailwise.tables.column_encoders import NumberColumn
+from tailwise.tables.encode import TablePreprocessor
 from tailwise.training.loop import FitResult
 
 R = TypeVar("R")
 OwnBackbone = nn.Module | Callable[[], nn.Module]
+MAX_NETWORKS = 1000
+MAX_WIDTH = 1 << 16
+"""Largest size of a layer, and of pictures."""
+Width = Annotated[int, Between(1, MAX_WIDTH)]
+
+
+# -- what a file holds -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Target:
+    """How the predictions of one target are calibrated."""
+
+    labels: Labels
+    scaling: Scaling
+    emphasis: Fraction
+    intervals: Intervals
+    held: HeldOut
+
+    def __post_init__(self) -> None:
+        bins, held, intervals, quantiles = self.labels.bins, self.held, self.intervals, self.labels.quantiles
+        _check_edges(bins.edges, bins.counts)
+        if quantiles.ndim != 1 or quantiles.size == 0 or (np.diff(quantiles) < 0).any():
+            raise ValueError("the quantiles of the labels must ascend")
+        if (bins.counts < 0).any() or not bins.counts.any():
+            raise ValueError("bins need labels")
+        if isinstance(intervals, ConformalIntervals):
+            _check_edges(intervals.bins.edges, intervals.bins.counts)
+            if not (intervals.scores >= 0).all():
+                raise ValueError("scores of intervals are distances")
+            for weights in (intervals.weights, intervals.rare):
+                checked_weights(weights, held.labels.size)
+        rows, groups = held.labels.shape, len(intervals.column.names)
+        if len(rows) != 1 or not rows == held.prediction.shape == held.groups.shape:
+            raise ValueError("the held-out predictions do not fit their labels")
+        if ((held.groups < 0) | (held.groups > groups)).any():
+            raise ValueError("the held-out rows do not fit the groups of their column")
+
+    @classmethod
+    def of(cls, fitted: Calibration) -> Target:
+        """Take a calibration apart."""
+        return cls(fitted.labels, fitted.scaling, fitted.emphasis, fitted.intervals, fitted.held)
+
+    def calibration(self) -> Calibration:
+        """Build the calibration again."""
+        intervals = self.intervals
+        if isinstance(intervals, ConformalIntervals):
+            intervals = replace(intervals, bins=self.labels.bins)
+        prior = Prior.emphasized(self.labels.density, self.emphasis)
+        return Calibration(self.labels, self.scaling, prior, intervals, self.held)
+
+
+def _check_edges(edges: NDArray[Any], counts: NDArray[Any]) -> None:
+    if edges.ndim != 1 or counts.shape != (edges.size - 1,) or not (np.diff(edges) > 0).all():
+        raise ValueError("bins need edges in ascending order and one count between each two")
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A network of ours without its weights."""
+
+    name: str
+    edges: Annotated[tuple[Annotated[Array, Items(2, MAX_WIDTH)], ...], Items(0, MAX_WIDTH)]
+    """Edges of the bins of each number, for networks that have such bins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelState:
+    """A fitted `TailRegressor`, but for the weights of its networks."""
+
+    params: dict[str, Any]
+    """The estimator checks them."""
+    parts: dict[str, Any]
+    """Options of `Method`, which checks them."""
+    own: str | None
+    """The class of a backbone of the user's own."""
+    backbones: Annotated[tuple[Backbone, ...], Items(0, 2)]
+    """Of ours: one, or one around a base and one on its own, which are pooled."""
+    n_features_in: Count | None
+    feature_names_in: tuple[str, ...] | None
+    picture_size: tuple[Width, Width] | None
+    table: TablePreprocessor | None
+    base_given: bool
+    bases: tuple[BaseState, ...]
+    rivals: tuple[BaseState, ...]
+    target_names: tuple[str, ...] | None
+    targets: Annotated[tuple[Target, ...], Items(1, MAX_NETWORKS)]
+    record: Record
+
+    def __post_init__(self) -> None:
+        count = len(self.targets)
+        kinds = (self.table is not None, self.picture_size is not None, self.own is not None)
+        if sum(kinds) != 1 or (self.own is None) != bool(self.backbones):
+            raise ValueError("inputs must be a table, pictures, or those of a backbone of your own")
+        if self.pooled and (len(self.record.histories) % 2 or not (self.bases or self.base_given)):
+            raise ValueError("networks without a base are pooled with as many around one")
+        if not 1 <= len(self.record.histories) <= MAX_NETWORKS:
+            raise ValueError(f"there must be 1 to {MAX_NETWORKS} networks, each with a history")
+        sizes = {"names": self.target_names, "bases": self.bases or None, "rivals": self.rivals or None}
+        for name, values in sizes.items():
+            if values is not None and len(values) != count:
+                raise ValueError(f"{len(values)} {name} for {count} targets")
+        if self.feature_names_in is not None and len(self.feature_names_in) != self.n_features_in:
+            raise ValueError(f"{len(self.feature_names_in)} names for {self.n_features_in} features")
+        wanted = OwnIntervals if self.params.get("conformal") is None else ConformalIntervals
+        if not all(isinstance(target.intervals, wanted) for target in self.targets):
+            raise ValueError(f"the intervals are not those of conformal={self.params.get('conformal')!r:.40}")
+        width = None if self.table is None else len(self.table.numeric.center)
+        for model in (model for base in (*self.bases, *self.rivals) for model in base.models):
+            if model.features != width or (self.base_given and self.bases):
+                raise ValueError(f"a base for {model.features} columns does not fit the inputs")
+
+    @property
+    def pooled(self) -> bool:
+        """Whether networks around a base are pooled with networks on their own."""
+        return len(self.backbones) > 1
 
 
 # -- save ------------------------------------------------------------------------------------------
 
 
 def save(
-    settings: Settings,
-    model: Model,
-    path: str | Path,
-    *,
-    overwrite: bool = False,
-    key: Key | None = None,
+    settings: Settings, model: Model, path: str | Path, *, overwrite: bool = False, key: Key | None = None
 ) -> Path:
     """Write a fitted `TailRegressor` to one file and return its path; `load` gives the same predictions.
 
     A file that exists is an error unless `overwrite`. With `key` the file is signed. For a backbone of your
     own, only the weights are written. A `random_state` that is a generator becomes None, because only another
-    `fit` would use it. A base that no file can hold is an error; see `tailwise.files.base_files.CAN`.
+    `fit` would use it. A base that no file can hold is an error; see `tailwise.files.bases.CAN`.
     """
     path = Path(path)
     if path.is_dir():
         raise ValueError(f"{path} is a folder: name a file, such as {path / 'model.tailwise'}")
     if path.exists() and not overwrite:
         raise ValueError(f"{path} exists already: pass overwrite=True to replace it, or name another file")
-    arrays: Arrays = {}
+    tensors: Arrays = {}
     for k, network in enumerate(model.networks):
         for name, value in _tensors(network).items():
-            # A copy: safetensors refuses tensors that share memory.
-            arrays[f"network.{k}.{name}"] = _smallest(value).detach().cpu().contiguous().clone()
-    described = write(ModelState, _state(settings, model), "model", arrays)
-    pack(
-        path, described, arrays, key=key, check=lambda found, stored: read(ModelState, found, "model", stored)
-    )
+            # Weights that were trained in float32 are so again.
+            kinds = [torch.float32] if value.dtype == torch.float64 else []
+            tensors[f"network.{k}.{name}"] = smallest(value.detach().cpu(), kinds)
+    content = encoded(_state(settings, model), tensors)
+    try:
+        decoded(ModelState, content)
+    except ValueError as error:
+        raise ValueError(f"the model cannot be saved: {error}") from None
+    pack(path, content, key)
     return path
 
 
@@ -90,32 +206,23 @@ def _state(settings: Settings, model: Model) -> ModelState:
     params = settings.get_params(deep=False)
     if isinstance(params["random_state"], np.random.RandomState):
         params["random_state"] = None
-    if not isinstance(params["base"], (str, type(None))):
-        params["base"] = None  # only another `fit` would use it
-    if not isinstance(params["target_transform"], (str, type(None))):
-        params["target_transform"] = None
+    for name in ("base", "target_transform", "backbone"):  # only another `fit` would use the first two
+        params[name] = params[name] if isinstance(params[name], str) else None
     if all(isinstance(target.intervals, OwnIntervals) for target in model.targets):
         params["conformal"] = None  # as fitted, if the parameter was changed since
-    inputs, backbone = model.inputs, params["backbone"]
-    first = model.networks[0]
-    network, alone = first.backbone, None
-    width = cast("int", network.feature_dim)
-    if isinstance(backbone, str):
-        recipe = _recipe(network)
-        alone = _recipe(first.alone.backbone) if isinstance(first, Pool) else None
-    else:
-        params["backbone"] = None
-        recipe = Backbone(None, type(network).__name__, NetworkOptions(), int(settings.feature_dim or width))
+    inputs, first = model.inputs, model.networks[0]
+    own = None if isinstance(settings.backbone, str) else type(first.backbone).__name__
+    networks = [first.backbone, first.alone.backbone] if isinstance(first, Pool) else [first.backbone]
     names = getattr(inputs.columns, "feature_names_in_", None)
     return ModelState(
-        params=params,
-        parts=model.networks[0].method.as_options(),
-        backbone=recipe,
-        alone=alone,
+        params=json.loads(json.dumps(params, default=lambda array: np.asarray(array).tolist())),
+        parts=first.method.as_options(),
+        own=own,
+        backbones=() if own else tuple(Backbone(str(n.name), _edges(n)) for n in networks),
         n_features_in=getattr(inputs.columns, "n_features_in_", None),
         feature_names_in=None if names is None else tuple(map(str, names)),
         picture_size=inputs.size if isinstance(inputs, PictureInputs) else None,
-        table=TableState.of(inputs.encoder) if isinstance(inputs, TableInputs) else None,
+        table=inputs.encoder if isinstance(inputs, TableInputs) else None,
         base_given=model.base.given,
         bases=tuple(map(BaseState.of, model.base.targets)),
         rivals=tuple(map(BaseState.of, model.rivals)),
@@ -131,20 +238,9 @@ def _without_times(history: FitResult) -> FitResult:
     return replace(history, history=rows)
 
 
-def _recipe(network: Any) -> Backbone:
-    """Return what builds a network of ours again, including its defaults of today."""
-    return Backbone(network.name, None, _options(network.name, network), network.feature_dim)
-
-
-def _options(name: str, network: nn.Module) -> NetworkOptions:
-    if isinstance(network, ImageResNet):
-        return NetworkOptions(mean=network.mean, std=network.std)  # type: ignore[arg-type]
-    signature = inspect.signature(BACKBONES[name]).parameters
-    options: dict[str, Any] = {k: p.default for k, p in signature.items() if p.default not in (p.empty, None)}
-    for part in network.modules():
-        if isinstance(part, PiecewiseLinearEncoding):
-            options["edges"] = tuple(map(np.asarray, part.edges))
-    return NetworkOptions(**options)
+def _edges(network: nn.Module) -> tuple[Array, ...]:
+    parts = [part for part in network.modules() if isinstance(part, PiecewiseLinearEncoding)]
+    return tuple(np.asarray(edges) for part in parts for edges in part.edges)
 
 
 def _tensors(network: nn.Module) -> dict[str, Tensor]:
@@ -159,21 +255,11 @@ def _tensors(network: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
-def _smallest(value: Tensor) -> Tensor:
-    """Return float64 numbers as float32 where that loses nothing, as for weights that were trained in it."""
-    small = value.float()
-    return small if value.dtype == torch.float64 and torch.equal(small.double(), value) else value
-
-
 # -- load ------------------------------------------------------------------------------------------
 
 
 def load(
-    path: str | Path,
-    *,
-    into: Callable[..., R],
-    backbone: OwnBackbone | None = None,
-    key: Key | None = None,
+    path: str | Path, *, into: Callable[..., R], backbone: OwnBackbone | None = None, key: Key | None = None
 ) -> R:
     """Read a file that `save` wrote and return the fitted estimator, on the CPU.
 
@@ -181,48 +267,34 @@ def load(
     is missing, cut short, damaged, changed, of another kind or of another version is an `OSError` or a
     `ValueError` that says so.
     """
-    path = Path(path)
-    described, arrays = unpack(path, key)
-    params = described.get("params") if isinstance(described, dict) else None
+    content, method = unpack(Path(path), key), None
     try:
-        state: ModelState = read(ModelState, described, "model", arrays)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path} cannot be loaded: {one_line(error)}{_unknown_method(params)}") from error
-    own = state.backbone.own
-    if own is not None and backbone is None:
-        raise ValueError(
-            f"{path} was fitted with a backbone of your own ({own:.80}), and only its weights are saved: "
-            "pass one of the same shape as backbone=..."
-        )
-    if own is None and backbone is not None:
-        raise ValueError(f"{path} contains its whole network: leave out backbone=...")
-    try:
-        return _rebuilt(state, arrays, into, backbone)
+        state, tensors = decoded(ModelState, content)
+        method = state.params.get("method")
+        if state.own is not None and backbone is None:
+            raise ValueError(
+                f"it was fitted with a backbone of your own ({state.own:.80}), and only its weights are "
+                "saved: pass one of the same shape as backbone=..."
+            )
+        if state.own is None and backbone is not None:
+            raise ValueError("it contains its whole network: leave out backbone=...")
+        return _rebuilt(state, tensors, into, backbone)
     except Exception as error:  # a crafted file can provoke any error
-        raise ValueError(f"{path} cannot be loaded: {one_line(error)}{_unknown_method(params)}") from error
+        hint = f"; import the file that registers the method {method!r:.80} first"
+        known = method is None or method in available_methods()
+        raise ValueError(f"{path} cannot be loaded: {one_line(error)}{'' if known else hint}") from error
 
 
-def _unknown_method(params: Any) -> str:
-    name = params.get("method") if isinstance(params, Mapping) else None
-    if name in available_methods():
-        return ""
-    return f"; import the file that registers the method {name!r:.80} first"
-
-
-def _rebuilt(state: ModelState, arrays: Arrays, into: Callable[..., R], backbone: OwnBackbone | None) -> R:
-    params = dict(state.params) if backbone is None else {**state.params, "backbone": backbone}
-    estimator: Any = into(**params)
-    parts = Method().with_options(**state.parts)
+def _rebuilt(state: ModelState, tensors: Arrays, into: Callable[..., R], backbone: OwnBackbone | None) -> R:
+    estimator: Any = into(**state.params if backbone is None else {**state.params, "backbone": backbone})
+    parts = Method().with_options(**state.parts)  # as saved, even if the method of that name has changed
     _check_params(estimator, state, parts)
-    inputs, count = _inputs(state), len(state.targets)
-    base: Base = GivenBase(count) if state.base_given else NoBase()
-    if state.bases:
-        base = FittedBase(tuple(bases.base() for bases in state.bases))
-    make = partial(_predictor, state, parts, inputs, backbone, offset=not base.is_identity)
+    inputs, base = _inputs(state), _base(state)
+    make = partial(_predictor, estimator, state, parts, inputs, offset=not base.is_identity)
     estimator.model_ = Model(
         inputs,
         base,
-        tuple(ready(network, table=inputs.is_table) for network in _networks(state, arrays, make, parts)),
+        tuple(ready(n, table=inputs.is_table) for n in _networks(state, tensors, make, parts.members)),
         tuple(target.calibration() for target in state.targets),
         state.target_names,
         state.record,
@@ -259,39 +331,44 @@ def _inputs(state: ModelState) -> Inputs:
         columns.feature_names_in_ = np.array(state.feature_names_in, dtype=object)
     if state.table is not None:
         groups = state.targets[0].intervals.column
-        return TableInputs(groups=groups, preprocessor=state.table.preprocessor(), columns=columns)
+        return TableInputs(groups=groups, preprocessor=state.table, columns=columns)
     return TensorInputs(columns) if state.picture_size is None else PictureInputs(columns, state.picture_size)
 
 
+def _base(state: ModelState) -> Base:
+    if state.base_given:
+        return GivenBase(len(state.targets))
+    return FittedBase(tuple(base.base() for base in state.bases)) if state.bases else NoBase()
+
+
 def _networks(
-    state: ModelState, arrays: Arrays, make: Callable[[], Predictor], parts: Method
+    state: ModelState, tensors: Arrays, make: Callable[[], Predictor], members: int
 ) -> Sequence[Predictor]:
-    """Build the networks and fill them with the arrays that are left, which must be theirs."""
-    count = len(state.record.histories) // (1 if state.alone is None else 2)
-    stored: list[dict[str, Tensor]] = [{} for _ in range(count)]
-    for name, value in arrays.items():
+    """Build the networks and fill them with the tensors, which must be theirs."""
+    stored: list[Arrays] = [{} for _ in range(len(state.record.histories) // (1 + state.pooled))]
+    for name, value in tensors.items():
         prefix, _, rest = name.partition(".")
         number, _, place = rest.partition(".")
         if prefix != "network" or number not in map(str, range(len(stored))):
             raise ValueError(f"it holds {name!r:.80}, which belongs to no network")
         stored[int(number)][place] = value
-    if min(map(len, stored)) < parts.members:
-        raise ValueError(f"it declares {parts.members} members, more than it holds")
-    if state.backbone.own is None:
+    if min(map(len, stored)) < members:
+        raise ValueError(f"it declares {members} members, more than it holds")
+    if state.own is None:
         with torch.device("meta"):  # sizes without memory
             declared = make()
-        for tensors in stored:
-            _check_shapes(declared, tensors)
+        for each in stored:
+            _check_shapes(declared, each)
     networks = [make() for _ in stored]
-    for network, tensors in zip(networks, stored, strict=True):
-        _check_shapes(network, tensors)
-        network.load_state_dict({name: tensors[name] for name in network.state_dict()})
+    for network, each in zip(networks, stored, strict=True):
+        _check_shapes(network, each)
+        network.load_state_dict({name: each[name] for name in network.state_dict()})
         for name, buffer in network.named_buffers():
-            buffer.copy_(tensors[name])
+            buffer.copy_(each[name])
     return networks
 
 
-def _check_shapes(network: nn.Module, stored: Mapping[str, Tensor]) -> None:
+def _check_shapes(network: nn.Module, stored: Arrays) -> None:
     """Raise an error if a network has other tensors than those stored."""
     declared = _tensors(network)
     for name in [*declared, *stored]:
@@ -304,68 +381,46 @@ def _check_shapes(network: nn.Module, stored: Mapping[str, Tensor]) -> None:
 
 
 def _predictor(
-    state: ModelState, parts: Method, inputs: Inputs, backbone: OwnBackbone | None, *, offset: bool
+    settings: Settings, state: ModelState, parts: Method, inputs: Inputs, *, offset: bool
 ) -> Predictor:
-    """Build a network, or two that are pooled, without their weights."""
-    network = _network(state, state.backbone, parts, inputs, backbone, offset=offset)
-    if state.alone is None:
-        return network
-    alone = _network(state, state.alone, parts, inputs, None, offset=False)
-    return Pool(network, alone, [0.5] * len(state.targets)).eval()
-
-
-def _network(
-    state: ModelState,
-    recipe: Backbone,
-    parts: Method,
-    inputs: Inputs,
-    backbone: OwnBackbone | None,
-    *,
-    offset: bool,
-) -> Network:
-    """Build the network without its weights; the caller's random state does not change."""
+    """Build a network, or two that are pooled, without the weights; the caller's random state stays."""
     bins = [target.labels.latent_bins for target in state.targets]
-    with seeded_weights(0, everything=not isinstance(inputs, TableInputs)):
-        if isinstance(inputs, TableInputs):
-            columns = inputs.encoder.out_dim + offset * len(bins)
-            network: nn.Module = make_backbone(str(recipe.name), columns, **recipe.options.given)
-        elif recipe.name in IMAGE_BACKBONES:
-            network = make_image_backbone(recipe.name, **recipe.options.given)
-        else:
-            assert backbone is not None
-            network = copy.deepcopy(backbone) if isinstance(backbone, nn.Module) else backbone()
-        # The saved parts, even if the method of that name has changed since.
-        whole = Network(network, recipe.feature_dim, bins if len(bins) > 1 else bins[0], parts, offset=offset)
-    return whole.eval()
+    networks: list[Network] = []
+    with seeded_weights(0, everything=not inputs.is_table):
+        for recipe in state.backbones or (None,):
+            around = offset and not networks
+            backbone = _backbone(settings, inputs, recipe, around * len(bins))
+            dim = settings.feature_dim or backbone.feature_dim
+            if dim > MAX_WIDTH:
+                raise ValueError(f"{dim} features are too many")
+            labels = bins if len(bins) > 1 else bins[0]
+            networks.append(Network(backbone, dim, labels, parts, offset=around).eval())
+    return Pool(networks[0], networks[1], [0.5] * len(bins)).eval() if state.pooled else networks[0]
 
 
-def _try_one_row(estimator: Any, state: ModelState, table: TableState) -> None:
+def _backbone(settings: Settings, inputs: Inputs, recipe: Backbone | None, offsets: int) -> Any:
+    if recipe is None:
+        own: Any = settings.backbone
+        return copy.deepcopy(own) if isinstance(own, nn.Module) else own()
+    if isinstance(inputs, TableInputs):
+        edges = {"edges": recipe.edges} if recipe.edges else {}
+        return make_backbone(recipe.name, inputs.encoder.out_dim + offsets, **edges)
+    return make_image_backbone(recipe.name)
+
+
+def _try_one_row(estimator: Any, state: ModelState, table: TablePreprocessor) -> None:
     """Raise an error unless the model predicts a made-up row: its parts must fit one another."""
     import pandas as pd
 
-    row: Any = np.zeros((1, table.center.size))
-    if table.names is not None:
-        row = pd.DataFrame(row, columns=list(table.names)) if not table.columns else _made_up(table.columns)
-    given = np.zeros((1, len(state.targets)) if len(state.targets) > 1 else 1) if state.base_given else None
+    words = {column.name for column in table.encoders if not isinstance(column, NumberColumn)}
+    row: Any = np.zeros((1, len(table.numeric.center)))
+    if table.columns is not None:
+        row = pd.DataFrame({name: [None if name in words else 0.0] for name in table.columns})
+    count = len(state.targets)
+    given = np.zeros((1, count) if count > 1 else 1) if state.base_given else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         prediction = estimator.predict(row, base_prediction=given)
         estimator.predict_interval(row, base_prediction=given)
     if not np.isfinite(prediction).all():
         raise ValueError("its predictions are not finite")
-
-
-def _made_up(columns: Sequence[AnyColumn]) -> Any:
-    """Return a row with a value of each column's kind."""
-    import pandas as pd
-
-    cells: dict[str, Any] = {}
-    for column in columns:
-        cells[column.name] = 0.0
-        if isinstance(column, TextColumn):
-            cells[column.name] = "text"
-        elif isinstance(column, CategoryColumn):
-            cells[column.name] = column.values[0]
-        elif isinstance(column, DateColumn):
-            cells[column.name] = pd.Timestamp("2024-01-31", tz=column.zone)
-    return pd.DataFrame({name: [cell] for name, cell in cells.items()})

@@ -43,6 +43,7 @@ MAX_DENSE = 500_000_000
 """A sparse matrix with more cells than this is not made dense."""
 UNUSUAL_SHARE = 0.05
 """Warn if more than this share of new rows has a missing value or a category that training never had."""
+Floats = NDArray[np.float64]
 _CHUNK = 65_536
 _NO_VALUE = {"", "?", "...", "-", "na", "n/a", "#na", "#n/a", "nan", "null", "none", "<na>"}
 """Texts that mean a missing value, in lower case."""
@@ -63,18 +64,26 @@ class NumericEncoder(nn.Module):
     tensor([[0., 0., 1.]])
     """
 
-    def __init__(self, center: Tensor, scale: Tensor, missing: Tensor, low: Tensor, high: Tensor) -> None:
+    center: Tensor
+    scale: Tensor
+    missing: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(
+        self, center: Floats, scale: Floats, missing: NDArray[np.int64], low: Floats, high: Floats
+    ) -> None:
+        """missing: (M,) columns that may be missing; low, high: smallest and largest numbers at fit; (F,)"""
         super().__init__()
-        self.center: Tensor
-        self.scale: Tensor
-        self.missing: Tensor
-        self.low: Tensor
-        self.high: Tensor
-        self.register_buffer("center", center)  # (F,)
-        self.register_buffer("scale", scale)  # (F,)
-        self.register_buffer("missing", missing)  # (M,) columns that may be missing
-        self.register_buffer("low", low)  # (F,) smallest and largest numbers at fit
-        self.register_buffer("high", high)
+        if not center.shape == scale.shape == low.shape == high.shape == (center.size,):
+            raise ValueError("every number of a row needs a centre, a scale and a range")
+        if not (scale > 0).all() or (low > high).any():
+            raise ValueError("scales must be positive, and ranges ascend")
+        if missing.ndim != 1 or ((missing < 0) | (missing >= center.size)).any():
+            raise ValueError("columns that may be missing must be columns")
+        arrays = {"center": center, "scale": scale, "missing": missing, "low": low, "high": high}
+        for name, array in arrays.items():
+            self.register_buffer(name, torch.from_numpy(array))
 
     @classmethod
     def fit(cls, x: NDArray[np.float64], text: Sequence[int] = ()) -> Self:
@@ -106,7 +115,7 @@ class NumericEncoder(nn.Module):
         scale = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
         columns = np.flatnonzero(absent.any(0))
         low, high = np.nanmin(np.where(empty, 0.0, x), axis=0), np.nanmax(np.where(empty, 0.0, x), axis=0)
-        return cls(*map(torch.from_numpy, (center, scale, columns, low, high)))
+        return cls(center, scale, columns, low, high)
 
     def far(self, x: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return which numbers lie beyond `limits`. (N, F)"""
@@ -141,11 +150,18 @@ class TablePreprocessor:
     values, and numeric arrays and sparse matrices.
     """
 
-    columns: list[str] | None
+    columns: tuple[str, ...] | None
     """Names of the columns of a DataFrame."""
     numeric: NumericEncoder
     encoders: tuple[AnyColumn, ...] = ()
     """How each column becomes numbers; none for a table of numbers."""
+
+    def __post_init__(self) -> None:
+        names, count = self.names, len(self.numeric.center)
+        if self.encoders and tuple(encoder.name for encoder in self.encoders) != self.columns:
+            raise ValueError("names and columns differ")
+        if names is not None and not len(names) == len(set(names)) == count:
+            raise ValueError(f"{len(set(names))} names for {count} numbers of a row")
 
     @classmethod
     def fit(cls, x: Any) -> Self:
@@ -173,7 +189,7 @@ class TablePreprocessor:
             end = start + len(encoder.outputs)
             words += list(range(start, end)) if isinstance(encoder, TextColumn) else []
             start = end
-        return cls(columns, NumericEncoder.fit(matrix, words), encoders)
+        return cls(None if columns is None else tuple(columns), NumericEncoder.fit(matrix, words), encoders)
 
     @cached_property
     def places(self) -> dict[str, list[int]]:
@@ -190,9 +206,9 @@ class TablePreprocessor:
         }
 
     @property
-    def names(self) -> list[str] | None:
+    def names(self) -> tuple[str, ...] | None:
         """Names of the columns of `matrix`, if there are any."""
-        return [name for encoder in self.encoders for name in encoder.outputs] or self.columns
+        return tuple(name for encoder in self.encoders for name in encoder.outputs) or self.columns
 
     @property
     def out_dim(self) -> int:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from tailwise.distributions.transform import AnyTransform
-from tailwise.files.archive import one_line
 from tailwise.model.base import CrossFitted, require_package
 from tailwise.model.trees import BoostedTrees, Floats, Ints, fills, parted
 from tailwise.options import Items, NotNegative, Positive
@@ -242,3 +241,10 @@ def _ints(values: Iterable[float]) -> Ints:
 
 def _floats(values: Iterable[float]) -> Floats:
     return np.fromiter(values, np.float64)
+
+
+def one_line(error: Exception) -> str:
+    """Return an error as one line of bounded length, with its type unless it is a ValueError."""
+    text = " ".join(str(error).split())
+    text = text if len(text) <= 300 else f"{text[:300]}..."
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
