@@ -39,5 +39,5 @@ def test_encodings_that_are_none(tmp_path: Path, encoding: str) -> None:
     with pytest.raises(TableError, match=f"unknown encoding '{encoding}'"):
         read_table(path, encoding)
     path.write_bytes(b"a,b\n1,\xff\n")
-    with pytest.raises(TableError, match=r"t\.csv is not utf-8: byte 6 does not fit"):
+    with pytest.raises(TableError, match=r"t\.csv is damaged or in another encoding: byte 6 is not utf-8"):
         read_table(path, "utf-8")

@@ -66,7 +66,7 @@ def explain(
     """
     from tailwise.explanations import shapley
     from tailwise.model.inputs import match_inputs
-    from tailwise.tables.write import write_table
+    from tailwise.tables.read import write_table
     from tailwise.training.loop import visible
 
     others = [background] if background is not None else []

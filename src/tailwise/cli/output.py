@@ -69,7 +69,7 @@ def _check_output(out: Path, *, force: bool, inputs: Sequence[str | Path], table
     import tempfile
 
     if table:
-        from tailwise.tables.write import check_table_name
+        from tailwise.tables.read import check_table_name
 
         check_table_name(out)
     if out.exists() and not out.is_file():  # moving a file to its place would remove it

@@ -56,7 +56,7 @@ def predict(
 
     from tailwise.model.inputs import match_inputs
     from tailwise.tables.columns import check_column
-    from tailwise.tables.write import write_chunks
+    from tailwise.tables.read import write_chunks
 
     inputs: list[str | Path] = [model, data, *([dial.label_prior] if dial.label_prior else [])]
     check_outputs({"--out": out}, force=shared.force, inputs=inputs, table=True)

@@ -1,7 +1,6 @@
-"""Read tables on disk.
+"""Tables on disk: read CSV of any delimiter, encoding and compression, or Parquet; write either.
 
-`read_table` takes CSV of any delimiter, encoding and compression, or Parquet, and returns a DataFrame. If
-it cannot, it raises a `TableError` that names the file and the line or column, and says what to do.
+If a table cannot be read, a `TableError` names the file and the line or column, and says what to do.
 """
 
 from __future__ import annotations
@@ -15,12 +14,13 @@ import sys
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailwise.lookup import nearest
+from tailwise.writing import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,15 +32,11 @@ MAX_UNPACKED = 1 << 28
 """A gzip file may unpack to this many bytes, or to 200 times its size if that is more."""
 _SNIFFED_LINES = 60
 _OTHER_FORMATS = (
-    (b"PK\x03\x04", "a ZIP archive or an Excel workbook: unpack it, or save the sheet as CSV"),
-    (b"\xd0\xcf\x11\xe0", "an old Excel workbook: save the sheet as CSV"),
-    (b"%PDF", "a PDF document: give a CSV or Parquet file"),
-    (b"\x89PNG", "an image: give a CSV or Parquet file"),
-    (b"BZh", "compressed with bzip2: unpack it first"),
-    (b"\xfd7zXZ\x00", "compressed with xz: unpack it first"),
-    (b"\x28\xb5\x2f\xfd", "compressed with zstd: unpack it first"),
-    (b"ARROW1", "an Arrow or Feather file: save it as Parquet or CSV"),
-    (b"SQLite format 3", "an SQLite database: export the table as CSV"),
+    (rb"PK\x03\x04", "a ZIP archive or an Excel workbook: unpack it, or save the sheet as CSV"),
+    (rb"\xd0\xcf\x11\xe0", "an old Excel workbook: save the sheet as CSV"),
+    (rb"%PDF", "a PDF document: give a CSV or Parquet file"),
+    (rb"BZh|\xfd7zXZ\x00|\x28\xb5\x2f\xfd", "compressed in another way than gzip: unpack it first"),
+    (rb"\s*(\[\s*)?\{\s*[\"}]", "a JSON file: save the table as CSV or Parquet"),
 )
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -50,10 +46,6 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _GUESSED_BYTES = 200_000
-_JSON = re.compile(rb"\s*(\[\s*)?\{\s*[\"}]")
-"""How an object or a list of objects begins."""
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
-_PERHAPS_THOUSANDS = re.compile(r"[+-]?([1-9]\d{0,2},\d{3}|\d+)")
 
 
 class TableError(ValueError):
@@ -77,7 +69,7 @@ def parse_table(content: bytes, name: str, encoding: str | None = None) -> pd.Da
     """Return the table in the content of a file, as `read_table` does; `name` is its name in errors."""
     if content.startswith(b"PAR1"):
         return _parquet(content, name)
-    text, guessed = decoded(content, name) if encoding is None else (read_as(content, encoding, name), None)
+    text, guessed = _decoded(content, name, encoding)
     if "\x00" in text:
         line = text.count("\n", 0, text.index("\x00")) + 1
         raise TableError(f"{name} holds a NUL character in line {line}: remove it, or write the file again")
@@ -87,48 +79,33 @@ def parse_table(content: bytes, name: str, encoding: str | None = None) -> pd.Da
     return table
 
 
-def read_as(content: bytes, encoding: str, name: str) -> str:
-    """Return a file's text in the encoding that the user named."""
-    try:
-        kind = codecs.lookup(encoding)
-        return content.decode(kind.name).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise TableError(f"{name} is not {encoding}: byte {error.start} does not fit") from None
-    except (LookupError, TypeError, AssertionError, ValueError):
-        raise TableError(
-            f"unknown encoding {encoding!r}: use a name such as utf-8, shift_jis, gb18030, big5 or koi8-r"
-        ) from None
-
-
-def decoded(content: bytes, name: str) -> tuple[str, str | None]:
+def _decoded(content: bytes, name: str, asked: str | None) -> tuple[str, str | None]:
     """Return a file's text, and its encoding where that is a guess: Windows-1252 or Latin-1.
 
     Other encodings are not guessed: short texts would become other texts without a word.
     """
+    marked = next((encoding for bom, encoding in _BOMS if content.startswith(bom)), "utf-8")
+    try:
+        return content.decode(codecs.lookup(asked or marked).name).removeprefix("\ufeff"), None
+    except UnicodeDecodeError as error:
+        if asked is not None or marked != "utf-8":
+            problem = f"byte {error.start} is not {asked or marked}"
+            raise TableError(f"{name} is damaged or in another encoding: {problem}") from None
+    except (LookupError, TypeError, AssertionError, ValueError):
+        raise TableError(
+            f"unknown encoding {asked!r}: use a name such as utf-8, shift_jis, gb18030, big5 or koi8-r"
+        ) from None
     import charset_normalizer
 
-    encoding, guessed = next((e for bom, e in _BOMS if content.startswith(bom)), None), None
-    wide = b"\x00" in content[:4096]
-    if encoding is None and not wide:
-        with suppress(UnicodeDecodeError):
-            return content.decode(), None
-    if encoding is None:
-        candidates = ["utf_16_le", "utf_16_be"] if wide else ["cp1252", "latin_1"]
-        best = charset_normalizer.from_bytes(content[:_GUESSED_BYTES], cp_isolation=candidates).best()
-        if best is None and wide:
-            raise TableError(f"{name} is a binary file, not a table: give a CSV or Parquet file")
-        if best is None:
-            raise TableError(
-                f"{name} is neither UTF-8 nor western text: save it as UTF-8, or name its encoding, such as "
-                "shift_jis, gb18030, big5 or koi8-r"
-            )
-        encoding, guessed = best.encoding, None if wide else best.encoding
-    try:
-        return content.decode(encoding), guessed
-    except UnicodeDecodeError as error:
+    best = charset_normalizer.from_bytes(content[:_GUESSED_BYTES], cp_isolation=["cp1252", "latin_1"]).best()
+    if best is None or b"\x00" in content:
         raise TableError(
-            f"{name} is damaged: byte {error.start} is not {encoding}; save it again as UTF-8"
-        ) from None
+            f"{name} is neither UTF-8 nor western text: unless it is a binary file, save it as UTF-8, or "
+            "name its encoding, such as shift_jis, gb18030, big5 or koi8-r"
+        )
+    with suppress(UnicodeDecodeError):
+        return content.decode(best.encoding), best.encoding
+    return content.decode("latin_1"), "latin_1"
 
 
 def file_content(source: str | Path, name: str) -> bytes:
@@ -154,7 +131,9 @@ def file_content(source: str | Path, name: str) -> bytes:
             raise TableError(f"{name} is a damaged gzip file ({error}): copy or download it again") from None
     if not content.strip():
         raise TableError(f"{name} is empty: it needs a line of column names and rows below it")
-    refuse_other_formats(content, name)
+    for magic, kind in _OTHER_FORMATS:
+        if re.match(magic, content):
+            raise TableError(f"{name} is {kind}")
     return content
 
 
@@ -165,15 +144,6 @@ def _unpacked(content: bytes, name: str) -> bytes:
     if len(data) > allowed:
         raise TableError(f"{name} unpacks to more than {allowed} bytes: unpack it yourself if you trust it")
     return data
-
-
-def refuse_other_formats(content: bytes, name: str) -> None:
-    """Raise an error if a file starts like an archive, a document, an image or a database."""
-    for magic, kind in _OTHER_FORMATS:
-        if content.startswith(magic):
-            raise TableError(f"{name} is {kind}")
-    if _JSON.match(content):
-        raise TableError(f"{name} is a JSON file: save the table as CSV or Parquet")
 
 
 def _similar_files(path: Path) -> str:
@@ -281,31 +251,71 @@ def _parser_message(message: str, delimiter: str) -> str:
 def _with_numbers(table: pd.DataFrame, delimiter: str) -> pd.DataFrame:
     """Turn text columns of numbers with decimal commas, or with one and the same unit, into numbers.
 
-    A comma is decimal in a file with semicolons, and in a column where most commas cannot separate
-    thousands. A column in which 1,234 may mean a thousand stays text. Other columns are no evidence.
+    What a comma means is judged column by column: other columns are no evidence.
     """
-    import pandas as pd
-
     units: dict[str, str] = {}
     for title in table.columns:
-        column = table[title]
-        if column.dtype.kind in "ifb":
-            continue
-        first = next((str(cell) for cell in column if not pd.isna(cell)), "")
-        if not _DECIMAL_COMMA.fullmatch(first.strip()):  # most columns of text end here
-            if (numbers := without_unit(column)) is not None:
-                table[title], units[title] = numbers
-            continue
-        cells = column.astype(str).str.strip().where(column.notna())
-        texts = cells.dropna()
-        if not texts.str.fullmatch(_DECIMAL_COMMA).all():
-            continue
-        thousands = texts[texts.str.contains(",")].str.fullmatch(_PERHAPS_THOUSANDS)
-        if delimiter == ";" or thousands.mean() < 0.5:
-            table[title] = cells.str.replace(",", ".").astype(float)
+        if table[title].dtype.kind not in "ifb" and (read := _numbers_of(table[title], delimiter)):
+            table[title], unit = read
+            units |= {title: unit} if unit else {}
     if units:
         table.attrs["units"] = units
     return table
+
+
+def _numbers_of(column: pd.Series[Any], delimiter: str) -> tuple[pd.Series[Any], str] | None:
+    """Return the numbers and the unit of a column of texts; None unless they are clear.
+
+    Numbers without a unit may have decimal commas, in every cell. With a unit they may also have thousands
+    separated, and cells that are no such number become missing if they are few.
+    """
+    import pandas as pd
+
+    texts = column.dropna().astype(str).str.strip()
+    if texts.empty or _CELL.fullmatch(texts.iloc[0]) is None:  # most columns of text end here
+        return None
+    cells = texts.map(_CELL.fullmatch).dropna()
+    units = cells.map(lambda cell: cell["before"] + (cell["after"] or ""))
+    unit, count = Counter(units).most_common(1)[0]
+    numbers = cells[units == unit].map(lambda cell: cell["sign"] + re.sub(r"['\s]", "", cell["number"]))
+    if count < (AGREEING if unit else 1) * len(texts):
+        return None
+    if not unit and not texts.str.fullmatch(_DECIMAL_COMMA).all():
+        return None
+    decimal = _decimal_sign(numbers.str.lstrip("+-"), delimiter)
+    if decimal is None or (decimal == "." and not unit):
+        return None
+    plain = numbers.str.replace("." if decimal == "," else ",", "").str.replace(decimal, ".")
+    return pd.to_numeric(plain, errors="coerce").reindex(column.index).astype(float), unit
+
+
+def _decimal_sign(numbers: Iterable[str], delimiter: str) -> str | None:
+    """Return the sign before the decimals, which all numbers must have in common; None if it is open.
+
+    A single sign before three digits, as in 1.257, may separate thousands, unless it is a comma in a file
+    with semicolons. More than half of the numbers with a sign must be clear.
+    """
+    decided, open_ = Counter[str](), 0
+    for number in numbers:
+        signs = re.findall(r"[.,]", number)
+        if len(signs) > 1:  # 1.257,33 or 1.257.000
+            decided[signs[-1] if len(set(signs)) == 2 else {".": ",", ",": "."}[signs[0]]] += 1
+        elif signs and _GROUPED.fullmatch(number) and (signs[0], delimiter) != (",", ";"):
+            open_ += 1
+        elif signs:
+            decided[signs[0]] += 1
+    if len(decided) > 1 or 0 < open_ >= decided.total():
+        return None
+    return next(iter(decided), ".")
+
+
+AGREEING = 0.95
+"""This share of the cells must be numbers with one and the same unit; the other cells become missing."""
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
+_CELL = re.compile(
+    r"(?P<sign>[+-]?)\s?(?P<before>[€$£¥]?)\s?(?P<number>\d[\d.,'\s]*?)\s?(?P<after>[€$£¥%]|°?[^\W\d_]{1,12}[²³]?)?"
+)
+_GROUPED = re.compile(r"[1-9]\d{0,2}[.,]\d{3}")
 
 
 def _parquet(content: bytes, name: str) -> pd.DataFrame:
@@ -336,64 +346,79 @@ def _parquet(content: bytes, name: str) -> pd.DataFrame:
             continue
         if table[title].map(lambda cell: isinstance(cell, bytes)).any():
             try:
-                table[title] = table[title].map(_as_text)
+                table[title] = table[title].map(
+                    lambda cell: cell.decode() if isinstance(cell, bytes) else cell
+                )
             except UnicodeDecodeError:
                 problem = f"column {title!r} holds bytes that are not text"
                 raise TableError(f"{name}: {problem}: leave it out, or write it as text or numbers") from None
     return table
 
 
-def _as_text(cell: Any) -> Any:
-    return cell.decode() if isinstance(cell, bytes) else cell
+# -- write -----------------------------------------------------------------------------------------
 
 
-# -- columns of numbers with a unit -----------------------------------------------------------------
-
-AGREEING = 0.95
-"""This share of the cells must be numbers with one and the same unit; the other cells become missing."""
-_CELL = re.compile(
-    r"(?P<sign>[+-]?)\s?(?P<before>[€$£¥]?)\s?(?P<number>\d[\d.,'\s]*?)\s?(?P<after>[€$£¥%]|°?[^\W\d_]{1,12}[²³]?)?"
-)
-_GROUPED = re.compile(r"[1-9]\d{0,2}[.,]\d{3}")
+def check_table_name(path: Path) -> None:
+    """Raise an error if the name does not end in a format that `write_table` knows."""
+    ending = path.name.lower().removesuffix(".gz").rpartition(".")[2] if "." in path.name else "csv"
+    if ending not in ("csv", "tsv", "txt", "parquet", "pq"):
+        raise TableError(f"cannot write {path} as a table: use .csv, .csv.gz, .tsv or .parquet")
 
 
-def without_unit(column: pd.Series[Any]) -> tuple[pd.Series[Any], str] | None:
-    """Return the numbers and the unit of a column of texts; None unless nearly all cells agree.
+def write_table(table: pd.DataFrame, path: str | Path) -> None:
+    """Write CSV (``.csv``, ``.csv.gz``), tab-separated (``.tsv``) or Parquet; ``-`` is standard output."""
+    write_chunks([table], path)
 
-    The decimal sign is that of the whole column. A column in which ``1.257`` may mean a thousand stays text.
+
+def write_chunks(chunks: Iterable[pd.DataFrame], path: str | Path) -> int:
+    """Write tables one after another to one file, as `write_table` does; return the number of rows.
+
+    The file appears when all of them are written. Parquet takes the types of the columns from the first.
     """
-    import pandas as pd
+    name, counts = Path(path).name.lower(), [0]
 
-    texts = column.astype(str).str.strip().where(column.notna()).dropna()
-    first = _CELL.fullmatch(texts.iloc[0]) if len(texts) else None
-    if first is None or not first["before"] + (first["after"] or ""):  # most columns of text end here
-        return None
-    cells = texts.map(_CELL.fullmatch).dropna()
-    units = cells.map(lambda cell: cell["before"] + (cell["after"] or ""))
-    unit, count = Counter(units).most_common(1)[0]
-    if not unit or count < AGREEING * len(texts):
-        return None
-    numbers = cells[units == unit].map(lambda cell: cell["sign"] + re.sub(r"['\s]", "", cell["number"]))
-    decimal = _decimal_sign([number.lstrip("+-") for number in numbers])
-    if decimal is None:
-        return None
-    plain = numbers.str.replace("." if decimal == "," else ",", "").str.replace(decimal, ".")
-    return pd.to_numeric(plain, errors="coerce").reindex(column.index).astype(float), unit
+    def counted() -> Iterator[pd.DataFrame]:
+        for chunk in chunks:
+            counts.append(len(chunk))
+            yield chunk
+
+    if str(path) == STANDARD:
+        _write_text(counted(), sys.stdout, ",")
+        sys.stdout.flush()
+    else:
+        write = _write_parquet if name.endswith((".parquet", ".pq")) else _write_file
+        write_atomically(Path(path), lambda part: write(counted(), part, name))
+    return sum(counts)
 
 
-def _decimal_sign(numbers: Sequence[str]) -> str | None:
-    """Return the sign before the decimals, which all numbers must have in common; None if it is open."""
-    decided, open_ = set(), False
-    for number in numbers:
-        signs = re.findall(r"[.,]", number)
-        if len(set(signs)) == 2:  # 1.257,33
-            decided.add(signs[-1])
-        elif len(signs) > 1:  # 1.257.000
-            decided.add("," if signs[0] == "." else ".")
-        elif signs and _GROUPED.fullmatch(number):
-            open_ = True
-        else:
-            decided.update(signs)
-    if len(decided) > 1 or (open_ and not decided):
-        return None
-    return decided.pop() if decided else "."
+def _write_file(chunks: Iterable[pd.DataFrame], part: Path, name: str) -> None:
+    with ExitStack() as opened:
+        file: Any = opened.enter_context(part.open("wb"))
+        if name.endswith(".gz"):
+            file = opened.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
+        text = opened.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline=""))
+        _write_text(chunks, text, "\t" if ".tsv" in name else ",")
+
+
+def _write_text(chunks: Iterable[pd.DataFrame], file: Any, delimiter: str) -> None:
+    for number, chunk in enumerate(chunks):
+        chunk.to_csv(file, index=False, sep=delimiter, lineterminator="\n", header=number == 0)
+
+
+def _write_parquet(chunks: Iterable[pd.DataFrame], part: Path, name: str) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise TableError("writing Parquet needs pyarrow: pip install 'tailwise[big]'") from None
+    with ExitStack() as opened:
+        writer = None
+        for chunk in chunks:
+            table = pa.Table.from_pandas(chunk, schema=writer and writer.schema, preserve_index=False)
+            if writer is None:
+                for place, field in enumerate(table.schema):
+                    if pa.types.is_null(field.type):  # a later table may have texts there
+                        texts = table.column(place).cast(pa.string())
+                        table = table.set_column(place, field.with_type(pa.string()), texts)
+                writer = opened.enter_context(pq.ParquetWriter(part, table.schema))
+            writer.write_table(table)
