@@ -20,12 +20,16 @@ import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
 from tailwise.estimator import TailRegressor
-from tailwise.explanations.columnwise import CHUNK, ColumnwiseModel, Figure, Floats, Rows, sampled
+from tailwise.explanations.columnwise import (
+    CHUNK,
+    MOST_PREDICTIONS,
+    ColumnwiseModel,
+    Figure,
+    Floats,
+    sampled,
+)
 
 logger = logging.getLogger(__name__)
-DEFAULT_BACKGROUND = 100
-MOST_PREDICTIONS = 1_000_000
-"""With more predictions than this, half a minute's, rows are compared with fewer rows of the background."""
 FEWEST_COMPARED = 10
 """Rows of the background that every row is compared with, whatever that costs."""
 
@@ -80,7 +84,7 @@ def shapley(
     background: Any = None,
     *,
     of: Figure = "prediction",
-    background_rows: int = DEFAULT_BACKGROUND,
+    background_rows: int = 100,
     rounds: int = 1,
     target: int | str | None = None,
     emphasis: float | None = None,
@@ -109,33 +113,43 @@ def shapley(
     if background is None and len(rows) < 2:
         raise ValueError("a single row has nothing to be compared with: give a background of other rows")
     others = rows if background is None else columns.encode(background)
+    names, blocks = list(columns.places), [k for k, places in enumerate(columns.places.values()) if places]
+    cost = 2 * rounds * (len(blocks) - 1) * len(rows)  # predictions for each row of the background
+    wanted = min(background_rows, len(others))
+    used = min(wanted, max(FEWEST_COMPARED, MOST_PREDICTIONS // max(cost, 1)))
+    if used < wanted:
+        warnings.warn(
+            f"{wanted * cost} predictions are too many: rows are compared with {used} rows of the "
+            f"background, not {wanted}, and errors are larger; explain fewer rows at a time",
+            stacklevel=2,
+        )
     rng = np.random.default_rng(random_state)
-    names = list(columns.places)
-    blocks = [(k, places) for k, places in enumerate(columns.places.values()) if places]
-    cost = 2 * rounds * (len(blocks) - 1) * len(rows)
-    used = _affordable(min(background_rows, len(others)), cost)
     others = others[sampled(len(others), used, rng)]
-    # (pairs,) background row of each pair of orders, and (pairs, columns) the orders themselves
-    of_pair = np.tile(np.arange(len(others)), rounds)
-    orders = np.array([rng.permutation(len(blocks)) for _ in of_pair])
+    # (2 * rounds * others, columns) the place of each column in its order; the second half are the reverses
+    ranks = np.array([np.argsort(rng.permutation(len(blocks))) for _ in range(rounds * used)])
+    ranks = np.concatenate([ranks, len(blocks) - 1 - ranks])
+    taken = ranks[:, None] <= np.arange(len(blocks) - 1)[:, None]  # (orders, steps, columns)
+    column_of = np.empty(others.shape[1], np.int64)
+    for place, block in enumerate(blocks):
+        column_of[columns.places[names[block]]] = place
+    background_of = np.tile(np.arange(used), 2 * rounds)
 
     at_start, at_end = columns.figure(others, of), columns.figure(rows, of)
     values, errors = (np.zeros((len(rows), len(names))) for _ in range(2))
-    size = max(1, CHUNK // max(1, 2 * len(of_pair) * (len(blocks) - 1)))
-    places = [block for _, block in blocks]
+    size = max(1, CHUNK // max(1, taken.shape[0] * taken.shape[1]))
     for first in range(0, len(rows), size):
-        part = rows[first : first + size]
-        mixed = np.concatenate([_mixed(row, others, of_pair, orders, places) for row in part])
-        steps = columns.figure(mixed, of) if len(mixed) else np.empty(0)
-        steps = steps.reshape(len(part), 2, len(of_pair), len(blocks) - 1)
-        for place, inner in enumerate(steps, start=first):
-            added = _added(inner, at_start[of_pair], at_end[place], orders)  # (pairs, columns)
-            by_row = added.reshape(rounds, len(others), -1).mean(axis=0)
-            where = [k for k, _ in blocks]
-            values[place, where] = by_row.mean(axis=0)
-            if len(others) > 1:
-                errors[place, where] = by_row.std(axis=0, ddof=1) / np.sqrt(len(others))
-        logger.info("explained %d of %d rows", first + len(part), len(rows))
+        part = range(first, min(first + size, len(rows)))
+        mixed = [np.where(taken[..., column_of], rows[k], others[background_of, None]) for k in part]
+        inner = columns.figure(np.concatenate(mixed).reshape(-1, others.shape[1]), of)
+        for k, steps in zip(part, inner.reshape(len(part), *taken.shape[:2]), strict=True):
+            ends = at_start[background_of], np.full(len(ranks), at_end[k])
+            path = np.column_stack([ends[0], steps, ends[1]])  # (orders, columns + 1)
+            added = np.take_along_axis(np.diff(path, axis=1), ranks, axis=1)  # (orders, columns)
+            by_row = added.reshape(2 * rounds, used, -1).mean(axis=0)
+            values[k, blocks] = by_row.mean(axis=0)
+            if used > 1:
+                errors[k, blocks] = by_row.std(axis=0, ddof=1) / np.sqrt(used)
+        logger.info("explained %d of %d rows", part.stop, len(rows))
     index = X.index if hasattr(X, "index") and hasattr(X, "columns") else None
     return Attributions(
         values=pd.DataFrame(values, columns=names, index=index),
@@ -143,45 +157,3 @@ def shapley(
         explained=at_end,
         error=pd.DataFrame(errors, columns=names, index=index),
     )
-
-
-def _affordable(background_rows: int, cost: int) -> int:
-    """Return how many rows of a background to use if one costs `cost` predictions; warn of fewer."""
-    most = max(FEWEST_COMPARED, MOST_PREDICTIONS // max(cost, 1))
-    if background_rows <= most:
-        return background_rows
-    warnings.warn(
-        f"{background_rows * cost} predictions are too many: rows are compared with {most} rows of the "
-        f"background, not {background_rows}, and errors are larger; explain fewer rows at a time",
-        stacklevel=3,
-    )
-    return most
-
-
-def _mixed(row: Floats, others: Floats, of_pair: Rows, orders: Rows, places: list[list[int]]) -> Floats:
-    """Return background rows with the first 1, 2, ... columns of their orders taken from `row`.
-
-    The whole row and the whole background row are left out: they are known. (2 * pairs * (columns - 1), F),
-    first along the orders, then along their reverses.
-    """
-    tables = []
-    for direction in (orders, orders[:, ::-1]):
-        current = others[of_pair].copy()
-        steps = []
-        for step in range(orders.shape[1] - 1):
-            for block, taken in enumerate(places):
-                chosen = np.flatnonzero(direction[:, step] == block)[:, None]
-                current[chosen, taken] = row[taken]
-            steps.append(current.copy())
-        tables.append(np.stack(steps, axis=1) if steps else np.empty((len(of_pair), 0, others.shape[1])))
-    return np.concatenate(tables).reshape(-1, others.shape[1])
-
-
-def _added(inner: Floats, start: Floats, end: float, orders: Rows) -> Floats:
-    """Return what each column adds in each pair of orders. inner: (2, pairs, columns - 1)"""
-    total = np.zeros(orders.shape)
-    pairs = np.arange(len(orders))[:, None]
-    for along, direction in zip(inner, (orders, orders[:, ::-1]), strict=True):
-        path = np.column_stack([start, along, np.full(len(start), end)])  # (pairs, columns + 1)
-        total[pairs, direction] += np.diff(path, axis=1) / 2
-    return total

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from tailwise.calibration.calibration import Calibration, Predicted
+from tailwise.calibration.calibration import Predicted
 from tailwise.calibration.scaling import standard_deviation
 from tailwise.estimator import TailRegressor
 from tailwise.lookup import check_name
@@ -26,6 +26,8 @@ Figure = Literal["prediction", "std", "width"]
 """What is explained: the predicted label, its standard deviation, or the width of its interval."""
 CHUNK = 20_000
 """Rows that are predicted at a time."""
+MOST_PREDICTIONS = 1_000_000
+"""Predictions of one explanation, half a minute's; what would take more uses fewer rows, with a warning."""
 
 
 class ColumnwiseModel:
@@ -53,11 +55,6 @@ class ColumnwiseModel:
         self.target = _target_place(model, target)
 
     @property
-    def calibration(self) -> Calibration:
-        """The calibration of the target, under the label prior in use."""
-        return self.model.targets[self.target]
-
-    @property
     def places(self) -> dict[str, list[int]]:
         """The places of each column in `encode`'s matrix."""
         return self.model.table.places
@@ -71,13 +68,10 @@ class ColumnwiseModel:
         return self.model.calibrated(self.model.raw(self.model.table.from_numbers(matrix)))[self.target]
 
     def figure(self, matrix: Floats, of: Figure = "prediction") -> Floats:
-        """Return the figure to explain for each encoded row. (N, F) -> (N,)"""
+        """Return the figure to explain for each encoded row, in batches. (N, F) -> (N,)"""
         check_name("figure", of, get_args(Figure))
-        parts = [
-            FIGURES[of](self.predicted(matrix[start : start + CHUNK]), self.coverage)
-            for start in range(0, len(matrix), CHUNK)
-        ]
-        return np.concatenate(parts)
+        parts = (self.predicted(matrix[start : start + CHUNK]) for start in range(0, len(matrix), CHUNK))
+        return np.concatenate([np.empty(0), *(FIGURES[of](part, self.coverage) for part in parts)])
 
 
 def _width(predicted: Predicted, coverage: float) -> Floats:
@@ -85,7 +79,7 @@ def _width(predicted: Predicted, coverage: float) -> Floats:
     return np.asarray((upper - lower).double().numpy())
 
 
-FIGURES: dict[Figure, Callable[[Predicted, float], Floats]] = {
+FIGURES: dict[str, Callable[[Predicted, float], Floats]] = {
     "prediction": lambda predicted, _: np.asarray(predicted.distribution.point.double().numpy()),
     "std": lambda predicted, _: np.asarray(standard_deviation(predicted.distribution).double().numpy()),
     "width": _width,
@@ -94,18 +88,15 @@ FIGURES: dict[Figure, Callable[[Predicted, float], Floats]] = {
 
 
 def _target_place(model: TailRegressor, target: int | str | None) -> int:
-    count = model.n_targets_
-    if target is None:
-        if count != 1:
-            raise ValueError(f"the model has {count} targets: choose one of them by target=")
-        return 0
+    if target is None and model.n_targets_ != 1:
+        raise ValueError(f"the model has {model.n_targets_} targets: choose one of them by target=")
     if isinstance(target, str):
         names = model.target_names_ or []
         check_name("target", target, names)
         return names.index(target)
-    if not 0 <= target < count:
-        raise ValueError(f"target must lie between 0 and {count - 1}, got {target}")
-    return target
+    if not 0 <= (target or 0) < model.n_targets_:
+        raise ValueError(f"target must lie between 0 and {model.n_targets_ - 1}, got {target}")
+    return target or 0
 
 
 def sampled(rows: int, most: int, rng: np.random.Generator) -> Rows:

@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from tailwise.calibration.calibration import Predicted
 from tailwise.estimator import TailRegressor
-from tailwise.explanations.columnwise import FIGURES, ColumnwiseModel, Floats, sampled
+from tailwise.explanations.columnwise import FIGURES, MOST_PREDICTIONS, ColumnwiseModel, Floats, sampled
 from tailwise.labels.bins import checked_labels
 from tailwise.labels.prior import rarest
 from tailwise.lookup import check_name
 
-
-def _error(predicted: Predicted, y: Floats, coverage: float) -> Floats:
-    return np.asarray(np.abs(FIGURES["prediction"](predicted, coverage) - y))
-
-
-def _crps(predicted: Predicted, y: Floats, coverage: float) -> Floats:
-    return np.asarray(predicted.distribution.crps(torch.from_numpy(y)).double().numpy())
+logger = logging.getLogger(__name__)
+LOSSES, SPREADS = ("error", "crps"), ("width", "std")
+"""A loss is compared by its increase. A width or a standard deviation is no loss: shuffling makes some larger
+and others smaller, so it is compared by the mean of the absolute changes."""
 
 
-def _change(after: Floats, before: Floats) -> Floats:
-    return after - before
-
-
-def _distance(after: Floats, before: Floats) -> Floats:
-    return np.asarray(np.abs(after - before))
-
-
-Measured = Callable[[Predicted, Floats, float], Floats]
-MEASURES: dict[str, tuple[Measured, Callable[[Floats, Floats], Floats]]] = {
-    "error": (_error, _change),
-    "crps": (_crps, _change),
-    "width": (lambda predicted, _, coverage: FIGURES["width"](predicted, coverage), _distance),
-    "std": (lambda predicted, _, coverage: FIGURES["std"](predicted, coverage), _distance),
-}
-"""By name: a figure of each row, and how it is compared between a shuffled and the real table.
-
-A loss is compared by its increase. A width or a standard deviation is no loss: shuffling makes some larger
-and others smaller, so it is compared by the mean of the absolute changes.
-"""
+def _measure(name: str, predicted: Predicted, y: Floats, coverage: float) -> Floats:
+    if name == "crps":
+        return np.asarray(predicted.distribution.crps(torch.from_numpy(y)).double().numpy())
+    figure = FIGURES[{"error": "prediction"}.get(name, name)](predicted, coverage)
+    return np.asarray(np.abs(figure - y)) if name == "error" else figure
 
 
 def importance(
@@ -77,11 +60,12 @@ def importance(
     ``measure``, ``labels`` (``"all"``, or ``"rare"`` for the 15% of labels that were rarest in training),
     ``column``, ``importance`` (mean over `repeats` shuffles), ``spread`` (standard deviation over them),
     ``reference`` (the measure's mean on the real table) and ``rows``. At most `max_rows` rows, chosen at
-    random, are used. An importance below twice its spread may be chance. Two
-    columns that say the same share their importance: shuffling one leaves the other.
+    random, are used, and fewer, with a warning, where that is more than a million predictions. An importance
+    below twice its spread may be chance. Two columns that say the same share their importance: shuffling one
+    leaves the other.
     """
     for name in measures:
-        check_name("measure", name, MEASURES)
+        check_name("measure", name, (*LOSSES, *SPREADS))
     if repeats < 2:
         raise ValueError(f"repeats must be at least 2 to show a spread, got {repeats}")
     check_is_fitted(model)
@@ -91,49 +75,42 @@ def importance(
     matrix, labels = columns.encode(X), checked_labels(y)
     if len(labels) != len(matrix):
         raise ValueError(f"X has {len(matrix)} rows and y has {len(labels)}")
+    most = max(MOST_PREDICTIONS // (repeats * len(columns.places)), 2)
+    if most < min(max_rows, len(labels)):
+        warnings.warn(f"with {len(columns.places)} columns only {most} rows are shuffled", stacklevel=2)
     rng = np.random.default_rng(random_state)
-    rare = rarest(labels, columns.calibration.labels.density)
-    rows = sampled(len(labels), max_rows, rng)
+    rare = rarest(labels, columns.model.targets[columns.target].labels.density)
+    rows = sampled(len(labels), min(max_rows, most), rng)
     matrix, labels, rare = matrix[rows], labels[rows], rare[rows]
     groups = {"all": np.ones(len(labels), bool), **({"rare": rare} if rare.any() else {})}
 
     def figures(encoded: Floats) -> dict[str, Floats]:
         """Each measure of each row, for one or more tables below one another. (R * N, F) -> (R, N)"""
         predicted, truth = columns.predicted(encoded), np.tile(labels, len(encoded) // len(labels))
-        return {
-            name: MEASURES[name][0](predicted, truth, coverage).reshape(-1, len(labels)) for name in measures
-        }
+        return {m: _measure(m, predicted, truth, coverage).reshape(-1, len(labels)) for m in measures}
 
     before = figures(matrix)
-    orders = [rng.permutation(len(labels)) for _ in range(repeats)]
+    orders = np.concatenate([rng.permutation(len(labels)) for _ in range(repeats)])
     lines = []
-    for column, places in columns.places.items():
+    for done, (column, places) in enumerate(columns.places.items(), start=1):
         after = before
         if places:
             shuffled = np.tile(matrix, (repeats, 1))
-            shuffled[:, places] = matrix[np.concatenate(orders)][:, places]
+            shuffled[:, places] = matrix[orders][:, places]
             after = figures(shuffled)
         for name in measures:
-            changes = MEASURES[name][1](after[name], before[name])
+            changes = after[name] - before[name]
+            if name in SPREADS:
+                changes = np.abs(changes)
             for group, chosen in groups.items():
                 means = np.broadcast_to(changes[:, chosen].mean(axis=1), repeats)
-                lines.append(_row(name, group, column, means, before[name][0], chosen))
-    table = pd.DataFrame(lines)
-    for key, names in (("measure", list(measures)), ("labels", list(groups))):
-        table[key] = pd.Categorical(table[key], names)
-    table = table.sort_values(["measure", "labels", "importance"], ascending=[True, True, False])
-    return table.astype({"measure": "str", "labels": "str"}).reset_index(drop=True)
-
-
-def _row(
-    measure: str, group: str, column: str, means: Floats, reference: Floats, chosen: NDArray[np.bool_]
-) -> dict[str, Any]:
-    return {
-        "measure": measure,
-        "labels": group,
-        "column": column,
-        "importance": float(np.mean(means)),
-        "spread": float(np.std(means, ddof=1)),
-        "reference": float(reference[chosen].mean()),
-        "rows": int(chosen.sum()),
-    }
+                found = float(means.mean()), float(means.std(ddof=1)), float(before[name][0][chosen].mean())
+                lines.append((name, group, column, *found, int(chosen.sum())))
+        logger.info("shuffled %d of %d columns", done, len(columns.places))
+    names = ["measure", "labels", "column", "importance", "spread", "reference", "rows"]
+    table = pd.DataFrame(lines, columns=names)
+    order = {name: place for place, name in enumerate((*measures, *groups))}
+    by = ["measure", "labels", "importance"]
+    return table.sort_values(
+        by, key=lambda c: -c if c.name == "importance" else c.map(order), kind="stable", ignore_index=True
+    )

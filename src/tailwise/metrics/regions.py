@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from tailwise.distributions.members import Distribution, Normal
@@ -106,13 +105,14 @@ class RunningScores:
     ``"balanced_..."``, ``"few/..."`` and ``"gap/..."`` included. Those that need all rows at once, such as
     AUSE and correlations, are an error.
 
-    >>> from tailwise.distributions.members import Normal
     >>> scores = RunningScores(LabelBins.from_labels([0, 0, 0, 1]), ["mae", "few/mae"], many=2, few=2)
     >>> for part in ([0.0, 0.0], [1.0]):
     ...     scores.add(Normal(torch.zeros(len(part)), 1.0), part)
     >>> scores.evaluate()
     {'mae': 0.3333333333333333, 'few/mae': 1.0}
     """
+
+    whole = False  # whether all rows are there at once
 
     def __init__(
         self,
@@ -127,37 +127,23 @@ class RunningScores:
         self.regions = None if bins is None else bins.regions(many, few)
         self.counts = torch.zeros(1 if bins is None else len(bins), dtype=torch.float64)  # rows in each bin
         self._sums: dict[object, Tensor] = {}  # of losses in each bin, (B,) each
-        self._columns: dict[str, None] = {}
         for metric in self.metrics:
-            self._check(metric)
+            if not self.whole and metric.function not in MEANS:
+                raise ValueError(
+                    f"metric {metric.name!r} needs all rows at once: leave it out, or compute it on a sample"
+                )
 
-    def _check(self, metric: Metric) -> None:
-        if metric.function not in MEANS:
-            raise ValueError(
-                f"metric {metric.name!r} needs all rows at once: leave it out, or compute it on a sample"
-            )
-
-    def add(self, distribution: Distribution, y: Labels, **columns: ArrayLike) -> None:
-        """Take in predictions and labels of some rows; the means of `columns` are kept too. (N,) each
-
-        Every part has the same columns.
-        """
+    def add(self, distribution: Distribution, y: Labels) -> None:
+        """Take in predictions and labels of some rows. (N,) each"""
         d, labels = prepared(distribution, y)
         if not labels.numel():
             return
-        if self.counts.any() and columns.keys() != self._columns.keys():
-            raise ValueError(f"this part has columns {[*columns]}, but earlier ones {[*self._columns]}")
-        self._columns |= dict.fromkeys(columns)
-        values: dict[object, Tensor] = {
-            name: torch.from_numpy(np.asarray(column, np.float64)) for name, column in columns.items()
-        }
-        for metric in self.metrics:
-            if metric.function in MEANS and metric.losses not in values:
-                values[metric.losses] = MEANS[metric.function][0](d, labels, **dict(metric.options))
         index, size = self._index(labels), len(self.counts)
         self.counts += torch.bincount(index, minlength=size)
-        for key, rows in values.items():
-            self._sums[key] = torch.bincount(index, rows, minlength=size) + self._sums.get(key, 0.0)
+        for metric in {m.losses: m for m in self.metrics if m.function in MEANS}.values():
+            losses = MEANS[metric.function][0](d, labels, **dict(metric.options))
+            sums = torch.bincount(index, losses, minlength=size)
+            self._sums[metric.losses] = sums + self._sums.get(metric.losses, 0.0)
 
     def _index(self, labels: Tensor) -> Tensor:
         """Bin of each label. (N,)"""
@@ -168,19 +154,15 @@ class RunningScores:
         return {metric.name: self.value(metric) for metric in self.metrics}
 
     def by_region(self) -> pd.DataFrame:
-        """Return a table with rows all, many, medium and few: n, the metrics, and means of the columns.
+        """Return a table with rows all, many, medium and few, and columns n and the metrics.
 
         An empty region has n = 0 and NaN.
         """
         import pandas as pd
 
-        regions = [self.rows_in(region) for region in REGIONS]
-        table: dict[str, list[float]] = {"n": [int(self.counts[rows].sum()) for rows in regions]}
-        for metric in self.metrics:
-            table[metric.name] = [self.value(replace(metric, region=region)) for region in REGIONS]
-        for name in self._columns:
-            table[name] = [float(self._sums[name][r].sum() / self.counts[r].sum()) for r in regions]
-        return pd.DataFrame(table, index=pd.Index(REGIONS, name="region"))
+        table = {"n": [int(self.counts[self.rows_in(region)].sum()) for region in REGIONS]}
+        columns = {m.name: [self.value(replace(m, region=r)) for r in REGIONS] for m in self.metrics}
+        return pd.DataFrame(table | columns, index=pd.Index(REGIONS, name="region"))
 
     def rows_in(self, region: str) -> Tensor:
         """Which bins with rows belong to a region. (B,)"""
@@ -208,6 +190,8 @@ class RunningScores:
 class _AllRows(RunningScores):
     """Any metrics of rows that are all there at once."""
 
+    whole = True
+
     def __init__(
         self,
         distribution: Distribution,
@@ -219,9 +203,6 @@ class _AllRows(RunningScores):
         super().__init__(bins, metrics, **shots)
         self._distribution, self._y = prepared(distribution, y)
         self.add(self._distribution, self._y)
-
-    def _check(self, metric: Metric) -> None:
-        """Take every metric."""
 
     def figure(self, metric: Metric, chosen: Tensor) -> float:
         if metric.function in MEANS or not chosen.any():
@@ -241,21 +222,11 @@ def evaluate(
 ) -> dict[str, float]:
     """Score predictions by several named metrics at once; `many` and `few` bound the regions.
 
-    >>> from tailwise.distributions.members import Normal
     >>> bins = LabelBins.from_labels([0, 0, 0, 1])
     >>> evaluate(Normal(torch.zeros(2), 1.0), [0.0, 1.0], bins, ["mae", "many/mae"], many=2, few=2)
     {'mae': 0.5, 'many/mae': 0.0}
     """
     return _AllRows(distribution, y, bins, metrics, many=many, few=few).evaluate()
-
-
-def _everywhere(name: str) -> Metric:
-    """Find a metric for a table whose rows are regions or bins already."""
-    metric = get_metric(name)
-    if metric.region != "all":
-        base = name.rpartition("/")[2]
-        raise ValueError(f"metric {name!r} is for one region only: use {base!r} here, or call `evaluate`")
-    return metric
 
 
 def by_region(
@@ -271,14 +242,11 @@ def by_region(
 
     A label's region follows from the training count of its bin. An empty region has n = 0 and NaN.
 
-    >>> from tailwise.distributions.members import Normal
     >>> bins = LabelBins.from_labels([0, 0, 0, 1])
-    >>> table = by_region(Normal(torch.zeros(2), 1.0), [0.0, 1.0], bins, ["mae"], many=2, few=2)
-    >>> table.loc["few", "mae"]
-    np.float64(1.0)
+    >>> by_region(Normal(torch.zeros(2), 1.0), [0.0, 1.0], bins, ["mae"], many=2, few=2)["mae"].tolist()
+    [0.5, 0.0, nan, 1.0]
     """
-    chosen = [_everywhere(name) for name in metrics]
-    return _AllRows(distribution, y, bins, chosen, many=many, few=few).by_region()
+    return _AllRows(distribution, y, bins, metrics, many=many, few=few).by_region()
 
 
 def by_bin(
@@ -290,7 +258,7 @@ def by_bin(
     """
     import pandas as pd
 
-    rows = _AllRows(distribution, y, bins, [_everywhere(name) for name in metrics])
+    rows = _AllRows(distribution, y, bins, metrics)
     each = torch.eye(len(bins), dtype=torch.bool)[rows.counts > 0]  # a row for each bin that occurs
     where = each.long().argmax(1).numpy()
     columns = {
@@ -322,10 +290,8 @@ class Scorer:
                 f"label bins for {len(bins)}"
             )
         many, few = getattr(regressor, "many", 100), getattr(regressor, "few", 20)
-        values = [
-            _AllRows(prediction, column, edges, [self.metric], many=many, few=few).value(self.metric)
-            for prediction, column, edges in zip(predictions, columns, bins, strict=True)
-        ]
+        rows = zip(predictions, columns, bins, strict=True)
+        values = [_AllRows(*row, [self.metric], many=many, few=few).value(self.metric) for row in rows]
         # A region without labels cannot rank models: NaN, which scikit-learn warns about, not -inf.
         return float(np.mean([v if math.isnan(v) else -self.metric.loss(v) for v in values]))
 

@@ -29,8 +29,6 @@ BALANCED_EVENNESS = 0.8
 STRONG_EVENNESS = 1 / 3
 RARE_RANGE = 0.05
 """Labels are balanced if they are even and rare on at most this share of their range."""
-LARGEST = 1e300
-"""Larger labels are refused, because sums of a few of them would overflow."""
 _SPIKE_SHARE, _SPIKE_RATIO = 0.1, 3.0
 _SKEWED = 1.0
 _BELOW_ZERO = 2.33  # standard deviations from the mean of a Normal to its lowest 1%
@@ -49,7 +47,6 @@ class Diagnosis:
     `few` labels, less than half its even share, and fewer than chance explains.
     """
 
-    verdict: Balance
     bins: LabelBins
     n: int
     many: int
@@ -70,6 +67,18 @@ class Diagnosis:
     log_evenness: float | None  # evenness of the labels above 0 on a log scale, if skewed to the right
     distinct: int  # number of distinct values
     bounds: tuple[float | None, float | None] | None = None  # of possible labels, as far as they show it
+
+    @property
+    def verdict(self) -> Balance:
+        """How balanced the labels are."""
+        if self.distinct == 1:
+            return "constant"
+        if self.n < 5 * self.few:
+            return "too few to tell"
+        if self.rare_range <= RARE_RANGE:
+            return "balanced" if self.evenness >= BALANCED_EVENNESS else "mildly imbalanced"
+        strong = self.evenness < STRONG_EVENNESS or self.top_share > 0.5
+        return "strongly imbalanced" if strong else "imbalanced"
 
     @property
     def advice(self) -> tuple[str, ...]:
@@ -94,8 +103,8 @@ class Diagnosis:
         """Return the findings and the advice as plain text; `flags` as for `spike_advice`."""
         lines = [
             f"Verdict: {self.verdict}",
-            f"{_counted(self.n, 'label')} from {self.low:.6g} to {self.high:.6g} in "
-            f"{_counted(len(self.bins), 'bin')} ({self.bins.rule})",
+            f"{self.n} label{'s' * (self.n != 1)} from {self.low:.6g} to {self.high:.6g} in "
+            f"{len(self.bins)} bin{'s' * (len(self.bins) != 1)} ({self.bins.rule})",
             "",
             f"{'region':<24}{'bins':>6}{'labels':>9}{'of range':>10}",
         ]
@@ -124,6 +133,7 @@ class Diagnosis:
         """Return plain numbers, strings and lists, ready for JSON."""
         state = {name: value for name, value in vars(self).items() if name not in ("bins", "distinct")}
         return state | {
+            "verdict": self.verdict,
             "rule": self.bins.rule,
             "edges": self.bins.edges.tolist(),
             "counts": self.bins.counts.tolist(),
@@ -169,44 +179,39 @@ def diagnose(
     if np.ndim(y) > 1 and np.size(y) != np.shape(y)[0]:
         raise ValueError(f"labels have shape {tuple(np.shape(y))}: diagnose one target (column) at a time")
     labels = checked_labels(y)
-    low, high = float(labels.min()), float(labels.max())
-    if max(-low, high) > LARGEST:
-        raise ValueError(f"labels from {low:.3g} to {high:.3g} exceed {LARGEST:g} in size: rescale them")
     if bins is None:
         bins = LabelBins.from_labels(labels)
     else:
         counts = np.bincount(bins.index(labels), minlength=len(bins)).astype(np.int64)
         bins = LabelBins(bins.edges, counts, bins.rule)
     regions, widths = bins.regions(many, few), _relative_widths(bins)
-    occupied = bins.counts[bins.counts > 0]
-    evenness, rare_range = _evenness(bins, few)
     values, times = np.unique(labels, return_counts=True)
-    found: dict[str, Any] = {
-        "bins": bins,
-        "distinct": values.size,
-        "n": labels.size,
-        "many": many,
-        "few": few,
-        "low": low,
-        "high": high,
-        "labels_by_region": {r: int(bins.counts[regions == r].sum()) for r in REGIONS[1:]},
-        "bins_by_region": {r: int((regions == r).sum()) for r in REGIONS[1:]},
-        "range_by_region": {r: float(widths[regions == r].sum()) for r in REGIONS[1:]},
-        "evenness": evenness,
-        "ratio": float(occupied.max() / occupied.min()),
-        "rare_range": rare_range,
-        "empty_range": float(widths[bins.counts == 0].sum()),
-        "top_share": float(bins.counts.max() / labels.size),
-        "spike": _spike(values, times, bins),
-        "skewness": _skewness(labels),
-        "tail_range": _tail_range(labels),
-        "log_evenness": None,
-        "bounds": propose_bounds(labels),
-    }
-    if found["skewness"] > _SKEWED and (values > 0).sum() > 1 and values[0] >= 0:
+    skewness, (evenness, rare_range), log_evenness = _skewness(labels), _evenness(bins, few), None
+    if skewness > _SKEWED and (values > 0).sum() > 1 and values[0] >= 0:
         logs = LabelBins.from_labels(np.log(labels[labels > 0]), count=len(bins))
-        found["log_evenness"] = _evenness(logs, few)[0]
-    return Diagnosis(verdict=_verdict(found), **found)
+        log_evenness = _evenness(logs, few)[0]
+    return Diagnosis(
+        bins=bins,
+        distinct=values.size,
+        n=labels.size,
+        many=many,
+        few=few,
+        low=float(values[0]),
+        high=float(values[-1]),
+        labels_by_region={r: int(bins.counts[regions == r].sum()) for r in REGIONS[1:]},
+        bins_by_region={r: int((regions == r).sum()) for r in REGIONS[1:]},
+        range_by_region={r: float(widths[regions == r].sum()) for r in REGIONS[1:]},
+        evenness=evenness,
+        ratio=float(bins.counts.max() / bins.counts[bins.counts > 0].min()),
+        rare_range=rare_range,
+        empty_range=float(widths[bins.counts == 0].sum()),
+        top_share=float(bins.counts.max() / labels.size),
+        spike=_spike(values, times, bins),
+        skewness=skewness,
+        tail_range=_tail_range(labels),
+        log_evenness=log_evenness,
+        bounds=propose_bounds(labels),
+    )
 
 
 def _evenness(bins: LabelBins, few: int) -> tuple[float, float]:
@@ -227,10 +232,6 @@ def _evenness(bins: LabelBins, few: int) -> tuple[float, float]:
 def _relative_widths(bins: LabelBins) -> NDArray[np.float64]:
     """Return the width of each bin as a share of the label range. (B,)"""
     return np.asarray(np.diff(bins.edges) / (bins.edges[-1] - bins.edges[0]))
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _spike(
@@ -261,17 +262,6 @@ def _tail_range(labels: NDArray[np.float64]) -> float:
     return float(1 - (outer - inner) / (high - low)) if high > low else 0.0
 
 
-def _verdict(found: dict[str, Any]) -> Balance:
-    if found["distinct"] == 1:
-        return "constant"
-    if found["n"] < 5 * found["few"]:
-        return "too few to tell"
-    if found["rare_range"] <= RARE_RANGE:
-        return "balanced" if found["evenness"] >= BALANCED_EVENNESS else "mildly imbalanced"
-    strong = found["evenness"] < STRONG_EVENNESS or found["top_share"] > 0.5
-    return "strongly imbalanced" if strong else "imbalanced"
-
-
 def propose_bounds(labels: NDArray[np.float64]) -> tuple[float | None, float | None] | None:
     """Return bounds that the labels suggest, or None. (N,)
 
@@ -292,6 +282,4 @@ def propose_bounds(labels: NDArray[np.float64]) -> tuple[float | None, float | N
             return 0.0, top
     if low == 1 and high <= _TOP_RATING and np.array_equal(np.unique(labels), np.arange(1, high + 1)):
         return 1.0, high
-    scale = high  # keeps squares of huge labels finite
-    mean, std = float((labels / scale).mean()), float((labels / scale).std())
-    return (0.0, None) if mean < _BELOW_ZERO * std else None
+    return (0.0, None) if labels.mean() < _BELOW_ZERO * labels.std() else None

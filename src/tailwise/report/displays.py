@@ -68,13 +68,11 @@ _STYLE: Any = {
 
 
 class Words(NamedTuple):
-    """What a page says of a chart."""
+    """What a page says of a chart: a heading, what to look for, and the chart for those who cannot see it."""
 
     title: str
     text: str
-    """What to look for."""
     alt: str
-    """What the chart shows, for those who cannot see it."""
 
 
 class Display(ABC):
@@ -83,8 +81,15 @@ class Display(ABC):
     size: tuple[float, float] = (7.0, 3.4)
     height: float = 2.9
     """Height on a page, in inches."""
+    name: ClassVar[str]
+    """The name of its words in the template."""
+    id: str
+    """What it is called on a page, where no other has this name."""
     ax_: Axes
     figure_: Figure | SubFigure
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.id = cls.__name__.removesuffix("Display").lower()
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw on the given Axes, or on a new figure of pyplot, and return self."""
@@ -99,20 +104,10 @@ class Display(ABC):
     @abstractmethod
     def _draw(self, ax: Axes) -> object: ...
 
-    @property
-    def name(self) -> str:
-        """The name of the display's words in the template."""
-        return type(self).__name__.removesuffix("Display").lower()
-
-    @property
-    def id(self) -> str:
-        """What the display is called on a page, where no other has this name."""
-        return self.name
-
     @cached_property
     def words(self) -> Words:
         """What a page says of the chart."""
-        return Words(*sentences("displays", self.name, self))
+        return Words(*sentences("displays", type(self).name, self))
 
     @cached_property
     def svg(self) -> str:
@@ -180,19 +175,7 @@ class RegionDisplay(ScoresDisplay):
     def __init__(self, scores: Scores | Lineup, metric: str = "mae", label: str = "label") -> None:
         check_name("metric", metric, self.metrics)
         super().__init__(scores, label)
-        self.metric = metric
-
-    @property
-    def id(self) -> str:
-        """The figure is part of the name."""
-        return f"region_{self.metric}"
-
-    @property
-    def figures(self) -> dict[str, dict[str, str]]:
-        """The bars as text, by model and region."""
-        text = FIGURES[self.metric].text
-        tables = {title: scores.by_region[self.metric] for title, scores in self.models.items()}
-        return {title: {r: text(values[r]) for r in self.regions} for title, values in tables.items()}
+        self.metric, self.figure, self.id = metric, FIGURES[metric], f"region_{metric}"
 
     def _draw(self, ax: Axes) -> None:
         bars, promised = {}, self.metric == "coverage"
@@ -240,11 +223,6 @@ class PredictionDisplay(ScoresDisplay):
     height = 4.0
     most: ClassVar = 300
     colors: ClassVar = {"many": "#56B4E9", "medium": "#0072B2", "few": "#D55E00"}
-
-    @property
-    def bias(self) -> dict[str, float]:
-        """The mean error of each region, predicted minus true."""
-        return {region: float(self.scores.by_region["bias"][region]) for region in self.regions}
 
     def _draw(self, ax: Axes) -> None:
         s, room, drawn = self.scores, self.most, {}
@@ -344,12 +322,6 @@ class HistogramDisplay(ScoresDisplay):
 
     height = 2.7
 
-    @property
-    def rows(self) -> dict[str, int]:
-        """Training rows of each region."""
-        counts, regions = self.scores.bins.counts, self.scores.bins.regions(self.scores.many, self.scores.few)
-        return {r: int(counts[regions == r].sum()) for r in REGIONS[1:] if (regions == r).any()}
-
     def _draw(self, ax: Axes) -> None:
         draw_histogram(ax, self.scores.bins, self.label, self.scores.many, self.scores.few)
 
@@ -440,13 +412,8 @@ class RankingDisplay(Display):
     """Methods from best to worst, with error bars over seeds. `table` has the columns mean and std."""
 
     def __init__(self, table: pd.DataFrame, data: str, heading: str, figure: str) -> None:
-        self.table, self.data, self.heading, self.figure = table, data, heading, figure
-        self.height = 1.0 + 0.3 * len(table)
-
-    @property
-    def id(self) -> str:
-        """The data set and the figure are part of the name."""
-        return f"{_slug(self.data)}-{self.figure}"
+        self.table, self.data, self.heading = table, data, heading
+        self.height, self.id = 1.0 + 0.3 * len(table), f"{_slug(data)}-{figure}"
 
     def _draw(self, ax: Axes) -> None:
         table = self.table.sort_values("mean", ascending=False, kind="stable")
@@ -462,12 +429,7 @@ class MethodErrorDisplay(Display):
     """The mean absolute error of several methods along the label, mean over seeds."""
 
     def __init__(self, curves: Mapping[str, pd.DataFrame], data: str) -> None:
-        self.curves, self.data = curves, data
-
-    @property
-    def id(self) -> str:
-        """The data set is part of the name."""
-        return f"{_slug(self.data)}-along-label"
+        self.curves, self.data, self.id = curves, data, f"{_slug(data)}-along-label"
 
     def _draw(self, ax: Axes) -> None:
         draw_errors(ax, self.curves, "label")
