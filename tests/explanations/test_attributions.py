@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.explanations import attributions, shapley
+from tailwise.explanations import shapley
 from tailwise.explanations.attributions import Attributions
 from tests.explanations.conftest import Rows, make_rows
 
@@ -109,7 +109,9 @@ def test_values_are_those_of_the_shap_package(model: TailRegressor, rows: Rows) 
 def test_many_rows_are_compared_with_fewer_others(
     model: TailRegressor, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailwise.explanations.attributions.MOST_PREDICTIONS", 2 * 4 * 30 * 12)  # both ways, columns, rows, others
+    monkeypatch.setattr(
+        "tailwise.explanations.attributions.MOST_PREDICTIONS", 2 * 4 * 30 * 12
+    )  # both ways, columns, rows, others
     with pytest.warns(UserWarning, match="7200 predictions are too many: rows are compared with 12 rows"):
         explained = shapley(model, rows[0][:30], rows[0], background_rows=30)
     assert explained.gap < 1e-9

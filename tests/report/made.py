@@ -106,5 +106,9 @@ class Table:
 def said(lineup: Lineup) -> Verdict:
     """The verdict, once it has been searched for these words."""
     verdict = judge(lineup)
-    assert not any(word in verdict.text for word in NEVER), verdict.text
+    assert not any(word in text_of(verdict) for word in NEVER), text_of(verdict)
     return verdict
+
+
+def text_of(verdict: Verdict) -> str:
+    return " ".join((verdict.headline, *verdict.sentences, verdict.advice))

@@ -1,20 +1,23 @@
 """Displays: what each one draws and says, in a notebook and on a page."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html import unescape
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from tailwise import TailRegressor
+from tailwise import TailRegressor, diagnose
 from tailwise.calibration.interval_scores import wilson_interval
+from tailwise.labels.bins import LabelBins
 from tailwise.report.displays import (
     INK,
     PAPER,
@@ -24,15 +27,20 @@ from tailwise.report.displays import (
     ImportanceDisplay,
     LabelErrorDisplay,
     PredictionDisplay,
+    RankingDisplay,
     RegionDisplay,
     ReliabilityDisplay,
     ScoresDisplay,
     SparsificationDisplay,
+    draw_bars,
+    draw_errors,
+    draw_histogram,
     svg_element,
 )
 from tailwise.report.lineup import Lineup
 from tailwise.report.scores import LEVELS, Scores, Seen
 from tailwise.report.wording import number
+from tests.report.made import scored
 
 Rows = tuple[pd.DataFrame, np.ndarray]
 
@@ -128,31 +136,6 @@ def test_mistakes_are_named(vir: Scores) -> None:
 # -- on a page -----------------------------------------------------------------------------------
 
 
-def test_words_agree_with_the_figures(lineup: Lineup) -> None:
-    vir = lineup.ours
-    error = LabelErrorDisplay(lineup)
-    worst = vir.along_label().sort_values("mae").iloc[-1]
-    assert f"largest near {vir.label(worst['center'])}: {number(worst['mae'])}." in error.words.text
-    assert "at least 5 test rows" in error.words.text
-    bars = RegionDisplay(lineup, "coverage")
-    for scores in (vir, *lineup.baselines.values()):
-        share = scores.inside[scores.mask("few")].mean()
-        assert f"{scores.title}: many " in bars.words.alt and f"few {share:.1%}" in bars.words.alt
-    curve = vir.sparsification()
-    half = number(float(np.interp(0.5, curve.removed, curve.error)))
-    assert f"from {number(vir.error.mean())} to {half}." in SparsificationDisplay(lineup).words.text
-    few = int(vir.bins.counts[vir.bins.regions() == "few"].sum())
-    assert f"{few:,} rows in few-shot bins." in HistogramDisplay(lineup).words.text
-
-
-def test_the_dial_has_every_point(lineup: Lineup) -> None:
-    chart = DialDisplay(lineup)
-    assert list(chart.points) == [f"in use: {chart.dial.setting}", *(s.title for s in lineup.rivals)]
-    for name, (x, y) in chart.points.items():
-        assert f"{name}: {number(x)} and {number(y)}" in chart.words.alt
-    assert chart.dial.text in chart.words.text
-
-
 def test_what_few_rows_cannot_show_is_not_said(
     models: dict[str, TailRegressor], vir: Scores, new_rows: Rows
 ) -> None:
@@ -166,6 +149,21 @@ def test_what_few_rows_cannot_show_is_not_said(
     assert "are shown" not in PredictionDisplay(vir).words.text  # all 300 of them
     twice = PredictionDisplay(some(vir, np.tile(np.arange(300), 2)))
     assert "300 of 600 rows are shown, rare labels first." in twice.words.text
+
+
+def test_words_agree_with_the_figures(lineup: Lineup) -> None:
+    vir = lineup.ours
+    worst = vir.along_label().sort_values("mae").iloc[-1]
+    assert f"{vir.label(worst['center'])}: {number(worst['mae'])}." in LabelErrorDisplay(lineup).words.text
+    bars = RegionDisplay(lineup, "coverage").words.alt
+    for scores in lineup.all:
+        share = scores.inside[scores.mask("few")].mean()
+        assert f"{scores.title}: many " in bars and f"few {share:.1%}" in bars
+    chart = DialDisplay(lineup)
+    for name, (x, y) in chart.points.items():
+        assert f"{name}: {number(x)} and {number(y)}" in chart.words.alt
+    few = int(vir.bins.counts[vir.bins.regions() == "few"].sum())
+    assert f"{few:,} rows in few-shot bins." in HistogramDisplay(lineup).words.text
 
 
 # -- as SVG --------------------------------------------------------------------------------------
@@ -205,13 +203,76 @@ def test_the_same_chart_gives_the_same_bytes_with_text_as_text(vir: Scores) -> N
     assert first == second and ">rings</text>" in first
 
 
-# -- an estimator --------------------------------------------------------------------------------
+# -- what several charts draw ---------------------------------------------------------------------
+
+BINS = LabelBins.from_labels(np.repeat(np.arange(6.0), [300, 200, 120, 60, 10, 5]))
 
 
-def test_an_estimator_shows_itself_in_a_notebook(models: dict[str, TailRegressor]) -> None:
-    """scikit-learn's HTML: the parameters that were set, before and after fit."""
-    for model, state in ((TailRegressor(epochs=7, folds=2), "Not fitted"), (models["vir"], "Fitted")):
-        shown = model._repr_html_()
-        assert "TailRegressor" in shown and state in shown and "sk-estimator" in shown
-    assert ">7<" in TailRegressor(epochs=7)._repr_html_()
-    assert "text/html" in TailRegressor()._repr_mimebundle_()
+def curve() -> pd.DataFrame:
+    return pd.DataFrame({"center": [0.0, 1, 5], "mae": [1.0, 2, 3]})
+
+
+def axes() -> Axes:
+    return Figure(figsize=(4.8, 4.0), layout="constrained").subplots()
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda ax, name: draw_histogram(ax, BINS, name),
+        lambda ax, name: draw_errors(ax, {name: curve()}, name),
+        lambda ax, name: draw_bars(ax, {name: pd.DataFrame({"value": [1.0], "n": [3]}, ["few"])}, "error"),
+        lambda ax, name: diagnose(np.arange(30.0)).plot(ax, label=name),
+    ],
+)
+def test_dollars_in_drawings_are_no_formulas(draw: Callable[[Axes, str], object]) -> None:
+    name, ax = r"price ($\fraq) in $", axes()
+    with rc_context({"svg.fonttype": "none"}):
+        draw(ax, name)
+        assert name in unescape(svg_element(ax, "a", ""))
+
+
+def test_a_bin_with_one_row_can_be_seen_on_a_scale_of_plain_numbers() -> None:
+    one, ax, many = LabelBins.from_labels(np.repeat([0.0, 1.0, 2.0], [4, 1, 2])), axes(), axes()
+    draw_histogram(ax, one, "label")
+    low, high = ax.get_ylim()
+    assert low < 0.8 and high > 4
+    shown = [text.get_text() for text in ax.get_yticklabels() if low <= text.get_position()[1] <= high]
+    assert shown == ["1", "2", "5"]
+    draw_histogram(many, BINS, "label")
+    shown = [text.get_text() for text in many.get_yticklabels()]
+    assert {"1", "10", "100"} <= set(shown) and not any("$" in text for text in shown)
+
+
+LARGE = LabelBins.from_labels(np.linspace(260_000, 1_100_000, 300))
+POINTS = pd.DataFrame({"center": [260_000.0, 1_100_000], "mae": 1.0}).assign(
+    mean=lambda table: table["center"], std=0.0
+)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda ax: draw_histogram(ax, LARGE, "label"),
+        lambda ax: draw_errors(ax, {"a": POINTS}, "label"),
+        lambda ax: RankingDisplay(POINTS, "a", "error, all", "b").plot(ax),
+    ],
+)
+def test_ticks_of_large_numbers_do_not_overlap(draw: Callable[[Axes], object]) -> None:
+    ax = axes()
+    draw(ax)
+    ax.figure.draw_without_rendering()
+    low, high = ax.get_xlim()
+    ticks = [t for t in ax.get_xticklabels() if t.get_text() and low <= t.get_position()[0] <= high]
+    boxes = [tick.get_window_extent() for tick in ticks]
+    assert len(ticks) > 1 and all(left.x1 + 3 < right.x0 for left, right in pairwise(boxes))
+    assert not ax.xaxis.get_offset_text().get_text()
+
+
+def test_only_few_shot_ranges_are_shaded_and_named_once() -> None:
+    y = np.arange(5.0)
+    made = scored(y, y, train=np.repeat(y, [3, 200, 50, 200, 3]))
+    ax = LabelErrorDisplay(made).plot(axes()).ax_
+    shaded = [patch.get_x() for patch in ax.patches], [patch.get_width() for patch in ax.patches]
+    assert shaded == ([-0.5, 3.5], [1.0, 1.0])
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["VIR", "few-shot labels"]

@@ -11,7 +11,7 @@ from tailwise.labels.bins import LabelBins
 from tailwise.report.lineup import Lineup
 from tailwise.report.scores import Scores
 from tailwise.report.verdict import Coverage, judge, tail_of, untested
-from tests.report.made import Floats, Table, dialled, lined_up, said, scored
+from tests.report.made import Floats, Table, dialled, lined_up, said, scored, text_of
 
 ALL = ("many", "medium", "few")
 ROWS = 3000
@@ -105,7 +105,7 @@ KINDS: dict[Callable[[Any], Lineup], tuple[str, str, str, str]] = {
 def test_the_truth_about_a_kind_of_table(make: Callable[[Any], Lineup]) -> None:
     verdict = said(make(np.random.default_rng(0)))
     found = verdict.kind, verdict.status, verdict.points.choice, verdict.choice.kind
-    assert found == KINDS[make], verdict.text
+    assert found == KINDS[make], text_of(verdict)
     assert verdict.dial == (make is claims)
     assert ("a constant interval is better here" in verdict.headline) == (make in (votes, outliers))
     assert ("For intervals, use those of VIR" in verdict.advice) == (verdict.choice.kind == "ours")
@@ -193,7 +193,7 @@ def test_predictions_that_rank_labels_or_lower_squares_are_not_called_nothing() 
     assert ranks.headline.startswith("No model has") and "at most to rank rows" in ranks.advice
     squares = said(lined_up(scored(y, np.where(y == 1, 2.2, 3.4) + off)))
     assert squares.kind != "nothing learned" and squares.constant == "1"
-    assert "By RMSE, where large errors count more" in squares.text
+    assert "By RMSE, where large errors count more" in text_of(squares)
 
 
 # -- too few rows ----------------------------------------------------------------------------------
@@ -210,14 +210,19 @@ def test_rare_labels_are_not_judged_by_a_handful_of_rows(rare: int) -> None:
 
 def test_the_tail_is_what_can_be_judged() -> None:
     few, widened = tail_of(Table.of(100, 30, 40).model()), tail_of(Table.of(100, 30, 5).model())
-    assert few is not None and few.n == 40
-    assert widened is not None and widened.n == 35 and widened.name == "rarer labels"
+    assert few is not None and few.rows.sum() == 40
+    assert widened is not None and widened.rows.sum() == 35 and widened.name == "rarer labels"
     medium = tail_of(Table.of(100, 30, 0).model())
     assert medium is not None and medium.name == "less common labels"
     assert tail_of(Table.of(100, 2, 2).model()) is None
     table = Table.of(0, 90, 9)  # a table without common labels has a tail by density
     tail = tail_of(table.model())
-    assert tail is not None and tail.n == 15 and tail.rows[table.y >= 4].all() and tail.name == "rare labels"
+    assert (
+        tail is not None
+        and tail.rows.sum() == 15
+        and tail.rows[table.y >= 4].all()
+        and tail.name == "rare labels"
+    )
 
 
 # -- intervals -------------------------------------------------------------------------------------
@@ -263,8 +268,8 @@ def test_every_baseline_counts_in_every_region() -> None:
 def test_the_words_have_the_width_of_each_models_intervals() -> None:
     table = Table.of()
     verdict = said(lined_up(table.model(reach=np.where(table.y >= 4, 4.0, 2.0), rare=1.5)))
-    assert "training rows, 8." in verdict.text
-    assert "The constant interval from 0 to 3 is 3 wide" in verdict.text
+    assert "training rows, 8." in text_of(verdict)
+    assert "The constant interval from 0 to 3 is 3 wide" in text_of(verdict)
     assert set(verdict.to_dict()) == {"status", "headline", "sentences", "advice"}
     alone = said(Lineup(table.model(coverage=0.995)))
     assert "99.5% intervals" in alone.headline and alone.standings == ()
@@ -283,7 +288,7 @@ def test_an_end_of_the_labels_without_test_rows_is_mentioned() -> None:
     assert untested(only(table.y >= 0)) == ""
     assert untested(only(table.y < 5)) == "No test row is above 4; training labels reach about 5."
     both = judge(Lineup(only((table.y > 0) & (table.y < 3))))  # also without a tail to judge
-    assert "No test row is below 1; training labels begin near 0. No test row is above 2;" in both.text
+    assert "No test row is below 1; training labels begin near 0. No test row is above 2;" in text_of(both)
     y = np.linspace(0, 5, 300)  # a short end, and bins without labels there
     wide = LabelBins.from_labels(np.linspace(0, 5.4, 1000), count=100)
     assert "above 5; training labels reach about 5.4" in untested(scored(y, y, bins=wide))

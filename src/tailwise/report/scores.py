@@ -50,10 +50,6 @@ class Figure(NamedTuple):
     rows: Callable[[Scores], Any] | None = None
 
 
-def _share(value: float) -> str:
-    return f"{value:.1%}"
-
-
 DIALLED: Mapping[str, Callable[[Scores], Any]] = {
     "mae": lambda scores: scores.error,
     "coverage": lambda scores: scores.inside,
@@ -68,7 +64,7 @@ FIGURES: Mapping[str, Figure] = {
     "crps": Figure("CRPS"),
     "ause": Figure("AUSE"),
     "bias": Figure("bias", rows=lambda scores: scores.mean - scores.y),
-    "coverage": Figure("coverage", _share, DIALLED["coverage"]),
+    "coverage": Figure("coverage", "{:.1%}".format, DIALLED["coverage"]),
     "width": Figure("width", rows=DIALLED["width"]),
     "interval_score": Figure("interval score", rows=DIALLED["interval_score"]),
 }

@@ -56,11 +56,6 @@ class Tail:
     name: str = "rare labels"
     """What a sentence calls their labels."""
 
-    @property
-    def n(self) -> int:
-        """Number of test rows."""
-        return int(self.rows.sum())
-
 
 def tail_of(scores: Scores) -> Tail | None:
     """Return the few-shot rows; if they are too few to judge, few- and medium-shot rows together.
@@ -234,11 +229,6 @@ class Verdict:
         """What to do."""
         return say("verdict", "advice", self)
 
-    @property
-    def text(self) -> str:
-        """The whole verdict as one paragraph."""
-        return " ".join((self.headline, *self.sentences, self.advice)).strip()
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain strings and lists, ready for JSON."""
         said = {"status": self.status, "headline": self.headline}
@@ -257,17 +247,25 @@ def judge(lineup: Lineup) -> Verdict:
 
 
 def _judge(lineup: Lineup) -> Verdict:
-    scores, tail = lineup.ours, tail_of(lineup.ours)
-    if scores.y.size < MIN_TEST_ROWS:
+    scores, tail, models = lineup.ours, tail_of(lineup.ours), (lineup.ours, *lineup.rivals)
+    y, constant = scores.y, lineup.constant
+    if y.size < MIN_TEST_ROWS:
         return Verdict("few rows", lineup, tail)
-    constant, standings = _unbeaten(lineup), standings_of(lineup, MIN_TAIL_ROWS)
-    choice = _choice(standings, lineup.constant)
-    verdict = Verdict("judged", lineup, tail, standings, constant, choice=choice)
-    if constant is not None and not _learned_squares(lineup):
-        return replace(verdict, kind="nothing learned", ranked=_ranked(lineup))
-    if tail is None and _has_tail(scores):
+    standings = standings_of(lineup, MIN_TAIL_ROWS)
+    verdict = Verdict("judged", lineup, tail, standings, choice=_choice(standings, constant))
+    if constant is not None and not any(_better(s.error, constant.error) for s in models):
+        verdict = replace(verdict, constant=constant.label(float(constant.mean[0])))
+        # Where most labels are alike, hardly a prediction has a lower absolute error than their median.
+        if not any(_better(s.error**2, (y - y.mean()) ** 2) for s in models):
+            return replace(verdict, kind="nothing learned", ranked=_ranked(lineup))
+    rarer = scores.bins.regions(scores.many, scores.few) != "many"
+    if tail is None and scores.mask("many").any() and scores.bins.counts[rarer].any():
         return replace(verdict, kind="no tail")
     return replace(verdict, points=_points(standings[: len(lineup.rivals)]))
+
+
+def _better(error: Floats, other: Floats) -> bool:
+    return mean_difference(error, other).outcome == "better"
 
 
 def untested(scores: Scores) -> str:
@@ -282,33 +280,6 @@ def untested(scores: Scores) -> str:
     above = counts[last + 1 :].any() and high - most > UNTESTED * (high - low)
     ends = [(least, low) if below else None, (most, high) if above else None]
     return say("verdict", "untested", *(end and [scores.label(value) for value in end] for end in ends))
-
-
-def _has_tail(scores: Scores) -> bool:
-    """Whether some test rows have common labels, and some label bin with training rows is not common."""
-    rarer = scores.bins.regions(scores.many, scores.few) != "many"
-    return bool(scores.mask("many").any() and (scores.bins.counts[rarer] > 0).any())
-
-
-def _unbeaten(lineup: Lineup) -> str | None:
-    """Return the constant that no model clearly beats by absolute error, if so."""
-    constant = lineup.constant
-    if constant is None or any(_better(s.error, constant.error) for s in (lineup.ours, *lineup.rivals)):
-        return None
-    return constant.label(float(constant.mean[0]))
-
-
-def _learned_squares(lineup: Lineup) -> bool:
-    """Whether a model clearly beats the best constant by squared error, the mean of the test labels.
-
-    Where most labels are alike, such as 0, hardly a prediction has a lower absolute error than their median.
-    """
-    y = lineup.ours.y
-    return any(_better(s.error**2, (y - y.mean()) ** 2) for s in (lineup.ours, *lineup.rivals))
-
-
-def _better(error: Floats, other: Floats) -> bool:
-    return mean_difference(error, other).outcome == "better"
 
 
 def _ranked(lineup: Lineup) -> dict[str, float]:

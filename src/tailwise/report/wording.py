@@ -32,13 +32,13 @@ def level(share: float) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Return a number with so many significant digits, without powers of ten below 1e9.
+    """Return a number with so many significant digits, without powers of ten below 1e9; – for NaN.
 
-    >>> number(0.12345), number(1234.5), number(-3.0)
-    ('0.123', '1,234', '-3')
+    >>> number(0.12345), number(1234.5), number(-3.0), number(np.nan)
+    ('0.123', '1,234', '-3', '–')
     """
     if value == 0 or not np.isfinite(value):
-        return "0" if value == 0 else str(value)
+        return "0" if value == 0 else "–" if np.isnan(value) else str(value)
     if 100 <= abs(value) < 1e9:
         return f"{value:,.{max(digits - len(str(int(abs(value)))), 0)}f}"
     return f"{value:.{digits}g}"
@@ -53,6 +53,8 @@ def pair(first: float, second: float) -> tuple[str, str]:
     gap, texts = first - second, ("", "")
     for digits in range(3, 18):
         texts = number(first, digits), number(second, digits)
+        if "–" in texts:
+            break
         shown = float(texts[0].replace(",", "")) - float(texts[1].replace(",", ""))
         if abs(shown - gap) <= abs(gap) / 2:
             break
@@ -80,10 +82,6 @@ def joined(words: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _number(value: float, digits: int = 3) -> str:
-    return "–" if math.isnan(value) else number(value, digits)
-
-
 @functools.cache
 def _environment(*, html: bool) -> Environment:
     environment = Environment(
@@ -94,10 +92,9 @@ def _environment(*, html: bool) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "number": _number,
+        "number": number,
         "signed": lambda value: "+" * bool(value > 0) + number(value),
         "percent": percent,
-        "share": lambda value: f"{value:.0%}",
         "level": level,
         "and": lambda words: joined(list(words)),
         "short": lambda name: name if len(name) <= SHORT else f"{name[: SHORT - 1]}…",
