@@ -10,7 +10,7 @@ import matplotlib
 import pytest
 import torch
 
-from tailwise.networks import ranks, smoothing
+from tailwise.networks import ranks
 from tailwise.training import steps
 
 # Tests compare numbers to the last digits, which a GPU rounds in its own way; see `make gputest`.
@@ -69,7 +69,7 @@ def group_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     meet = f"file://{tmp_path}/meet"
     torch.distributed.init_process_group("gloo", init_method=meet, rank=0, world_size=1)
-    for module in (ranks, smoothing, steps):
+    for module in (ranks, steps):
         monkeypatch.setattr(module, "rank_and_ranks", lambda: (0, 2))
     try:
         yield

@@ -19,7 +19,8 @@ import torch
 
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
-from tailwise.networks.backbones import MLP, make_image_backbone
+from tailwise.networks.backbones import MLP
+from tailwise.networks.images import make_image_backbone
 from tailwise.training.batches import Batch
 from tailwise.training.config import TrainConfig
 from tailwise.training.steps import GraphedStep, Optimizer, TrainingStep, fast_kernels

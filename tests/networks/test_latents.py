@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tailwise.distributions.members import NIG
-from tailwise.networks.latents import GaussianLatent
+from tailwise.networks.heads import GaussianLatent
 from tailwise.networks.vir import VIR
 from tests.networks.small_models import PRIOR, build, data, tail
 

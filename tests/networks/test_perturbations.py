@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tailwise.networks.latents import PERTURBATIONS, Dropout, LatentVariance, RelativeNoise
+from tailwise.networks.heads import PERTURBATIONS, Dropout, LatentVariance, RelativeNoise
 from tests.networks.small_models import make_part
 
 Z_MEAN, Z_VAR = torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.tensor([[4.0, 1.0], [0.0, 9.0]])

@@ -24,7 +24,7 @@ Augment = Callable[[Problem], Transform]
 
 
 SQINV: Mapping[str, Any] = {"kernel": "gaussian", "bandwidth": 2.0, "radius": 2, "power": 0.5, "clip": None}
-"""Options of `tailwise.networks.weights.DensityWeights` for the paper's weights."""
+"""Options of `tailwise.networks.parts.density_weights` for the paper's weights."""
 BALANCED_OTHERWISE = (
     *("inv", "sqinv", "dense", "rrt", "bmse-gai", "bmse-bmc", "bmse-bni", "balanced-nll", "vir-dial"),
 )

@@ -201,7 +201,7 @@ class TrainingPictures:
         if self.images is None:
             return {}
         from tailwise.lookup import check_name
-        from tailwise.networks.backbones import IMAGE_BACKBONES
+        from tailwise.networks.images import IMAGE_BACKBONES
 
         name = PICTURE_BACKBONE if backbone == "auto" else backbone
         check_name("backbone for pictures", name, IMAGE_BACKBONES)

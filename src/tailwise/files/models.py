@@ -36,12 +36,9 @@ from tailwise.model.fit import bounds_of_targets
 from tailwise.model.inputs import Columns, Inputs, PictureInputs, TableInputs, TensorInputs
 from tailwise.model.model import Model, Record, ready
 from tailwise.model.settings import Settings
-from tailwise.networks.backbones import (
-    PiecewiseLinearEncoding,
-    make_backbone,
-    make_image_backbone,
-)
+from tailwise.networks.backbones import PiecewiseLinearEncoding, make_backbone
 from tailwise.networks.draws import seeded_weights
+from tailwise.networks.images import make_image_backbone
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
 from tailwise.networks.together import Pool, Predictor

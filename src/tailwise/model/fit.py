@@ -42,9 +42,10 @@ from tailwise.model.model import (
 from tailwise.model.settings import Settings
 from tailwise.model.split import MIN_HOLDOUT, Split, check_row_count, group_codes, latest_rows
 from tailwise.model.transforms import bins_of, candidates, chosen_transforms
-from tailwise.networks.backbones import ImageDecoder, ImageResNet, make_backbone, make_image_backbone
+from tailwise.networks.backbones import make_backbone
 from tailwise.networks.draws import seeded_weights
 from tailwise.networks.heads import HEADS
+from tailwise.networks.images import ImageDecoder, ImageResNet, make_image_backbone
 from tailwise.networks.network import Network
 from tailwise.networks.together import Pool, Predictor
 from tailwise.resampling.smogn import resampled

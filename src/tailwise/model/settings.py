@@ -27,7 +27,8 @@ from tailwise.model.inputs import (
     picture_config,
 )
 from tailwise.model.transforms import check_transform
-from tailwise.networks.backbones import BACKBONES, IMAGE_BACKBONES
+from tailwise.networks.backbones import BACKBONES
+from tailwise.networks.images import IMAGE_BACKBONES
 from tailwise.networks.parts import Method
 from tailwise.training.config import DEVICES, TrainConfig
 from tailwise.training.loop import visible

@@ -15,9 +15,8 @@ from tailwise.distributions.members import Distribution, Mixture, stack
 from tailwise.labels.bins import LabelBins
 from tailwise.metrics.regions import Metric
 from tailwise.networks.losses import FeatureDecoder, Loss, weighted_mean
-from tailwise.networks.parts import Method
+from tailwise.networks.parts import Method, Retrain, SharpnessAware
 from tailwise.networks.ranks import rank_and_ranks
-from tailwise.networks.schedules import Retrain, SharpnessAware
 from tailwise.networks.smoothing import recomputing
 from tailwise.networks.tail import Tail
 

@@ -1,22 +1,151 @@
-"""A method as a row of parts with options."""
+"""A method as a row of parts with options; weights of rows and stages of training are among them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Literal
 
-from tailwise.labels.bins import LabelBins
+import torch
+from torch import Tensor, nn
+
+from tailwise.labels.bins import Array, LabelBins
+from tailwise.labels.kernels import KernelForm, Scale, Window, label_weights
 from tailwise.lookup import check_name, nearest
-from tailwise.networks.heads import HEADS
-from tailwise.networks.latents import LATENTS, PERTURBATIONS
+from tailwise.networks.heads import HEADS, LATENTS, PERTURBATIONS
 from tailwise.networks.losses import LOSSES, Loss
-from tailwise.networks.schedules import SCHEDULES, SHARPNESS
-from tailwise.networks.smoothing import SMOOTHINGS
+from tailwise.networks.smoothing import SMOOTHINGS, Kernel, LatentSmoother, Radius
 from tailwise.networks.tail import INFERENCES
-from tailwise.networks.weights import WEIGHTS
-from tailwise.options import Between, NotNegative, checked_options, checked_value
+from tailwise.options import Between, NotNegative, Positive, Share, checked_options, checked_value
 from tailwise.resampling.smogn import RESAMPLERS
+
+Acts = Literal["loss", "count", "both"]
+"""Weights multiply the losses of a row, the pseudo-counts of its head, or both."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One weight per label bin, by the rarity of its labels (VIR:weight), and what the weights multiply."""
+
+    per_bin: Array
+    on: Acts
+    usual: float = 1.0
+    """The mean over the training rows, which is the weight of a row whose label is unknown."""
+
+
+def density_weights(
+    bins: LabelBins,
+    *,
+    on: Acts = "loss",
+    power: NotNegative = 0.5,
+    kernel: Kernel | None = "gaussian",
+    bandwidth: Positive = 2.0,
+    radius: Radius = 2,
+    form: KernelForm = "paper",
+    clip: tuple[NotNegative, NotNegative] | None = None,
+    scale: Scale = "mean",
+) -> Weights:
+    """The smoothed label density to the power -`power`; see `tailwise.labels.kernels.label_weights`.
+
+    `scale` is ``"mean"``, a mean of 1 over the training rows, or ``"density"``, as the paper prints them.
+    """
+    window: Window = {"kernel": kernel, "bandwidth": bandwidth, "radius": radius}
+    per_bin = label_weights(bins, **window, power=power, form=form, clip=clip, scale=scale)
+    usual = 1.0 if scale == "mean" else float(bins.counts @ per_bin / bins.counts.sum())
+    return Weights(per_bin, on, usual)
+
+
+def dense_weights(bins: LabelBins, *, on: Acts = "loss", power: NotNegative = 1.0) -> Weights:
+    """max(1 - `power` p'(y), 1e-6), p' the label density mapped to 0..1 (DenseWeight)."""
+    return Weights(label_weights(bins, power=power, form="dense"), on)
+
+
+WEIGHTS: dict[str, Callable[..., Weights]] = {"density": density_weights, "dense": dense_weights}
+"""Weights by name; each is called with the label bins and its options."""
+
+
+# -- stages and steps of training ----------------------------------------------------------------
+
+
+class Retrain:
+    """Training in two stages: in the second, the backbone is frozen and a new head is trained.
+
+    The second stage begins after the share `start` of the epochs. Label weights multiply losses in it only
+    (Kang et al., ICLR 2020).
+    """
+
+    latents_first: ClassVar[bool] = False
+    """Whether the first stage has the losses of latents only, and the second the others."""
+
+    def __init__(self, *, start: Share = 0.5) -> None:
+        self.start = start
+
+    def begins(self, progress: float) -> bool:
+        """Whether the second stage begins after this share of the epochs."""
+        return progress >= self.start
+
+
+class Pretrain(Retrain):
+    """Training in two stages: first the backbone, by the losses that read latents only, then a head on it.
+
+    The second stage begins after the share `start` of the epochs. The backbone is then frozen.
+    """
+
+    latents_first = True
+
+
+SCHEDULES: dict[str, type[Retrain]] = {"retrain": Retrain, "pretrain": Pretrain}
+"""Schedules by name; each is made with its options."""
+
+
+class SharpnessAware:
+    """Weights move by rho g / |g| before the gradient of a step is taken (BSAM:step).
+
+    g is the gradient of the same loss, label weights included. With weights that balance labels, the loss is
+    then flat for rare labels as well. Each step costs two.
+    """
+
+    def __init__(self, *, rho: Positive = 0.2) -> None:
+        self.rho = rho
+
+    @contextmanager
+    def perturbed(self, model: nn.Module) -> Iterator[None]:
+        """Move the weights along their gradients while inside; what the network records of its rows
+        ends as it began.
+
+        In a training loop of one's own: compute gradients, compute them again inside, then let the optimiser
+        step.
+        """
+        moved = [p for p in model.parameters() if p.grad is not None]
+        weights = [p.detach().clone() for p in moved]
+        recorded = [tensor.clone() for tensor in _recorded(model)]
+        with torch.no_grad():
+            gradients = [p.grad for p in moved if p.grad is not None]
+            norm = torch.linalg.vector_norm(torch.stack([g.norm() for g in gradients]))
+            scale = self.rho / norm.clamp_min(torch.finfo(norm.dtype).tiny)
+            for p, g in zip(moved, gradients, strict=True):
+                p.add_(g * scale)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for now, before in zip([*moved, *_recorded(model)], [*weights, *recorded], strict=True):
+                    now.copy_(before)
+
+
+def _recorded(model: nn.Module) -> list[Tensor]:
+    """Return what a forward pass changes: buffers, and the sums of latent statistics, which are none."""
+    smoothers = [module for module in model.modules() if isinstance(module, LatentSmoother)]
+    return [*model.buffers(), *(smoother.sums for smoother in smoothers)]
+
+
+SHARPNESS: dict[str, type[SharpnessAware]] = {"sam": SharpnessAware}
+"""Perturbations of weights by name; each is made with its options."""
+
+
+# -- methods -------------------------------------------------------------------------------------
+
 
 REGISTRIES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "weights": WEIGHTS,

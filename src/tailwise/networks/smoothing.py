@@ -8,20 +8,21 @@ sample, a sentence pair or a pixel. With zero variances this is feature distribu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import Boundary, KernelForm, Window, kernel_matrix
-from tailwise.networks.ranks import rank_and_ranks, sum_over_ranks
-from tailwise.networks.weights import Kernel, Radius
-from tailwise.options import Count, NotNegative, Positive, Share
+from tailwise.networks.ranks import sum_over_ranks
+from tailwise.options import Between, Count, NotNegative, Positive, Share
 
+Kernel = Literal["gaussian", "laplacian", "triangular"]
+Radius = Annotated[int, Between(0, 10_000)]
 _FLOOR = 1e-30
 _CHUNK = 2**16  # rows that are summed at once: the pixels of a batch may be millions
-_ROUNDING = 1e-14
+_ROUNDING = 1e-15  # of a sum of squares
 
 
 @dataclass(frozen=True)
@@ -33,112 +34,61 @@ class BinStatistics:
     mu_var: Tensor  # (B, D)
     cov_mean: Tensor  # (B, D); its variance is 0, as in the paper
 
-    @classmethod
-    def identity(cls, num_bins: int, dim: int) -> BinStatistics:
-        """Return statistics of empty bins; recolouring from these to these changes nothing."""
-        zeros, ones = torch.zeros(num_bins, dim), torch.ones(num_bins, dim)
-        return cls(torch.zeros(num_bins, dtype=torch.int64), zeros, zeros.clone(), ones)
-
     def tensors(self) -> tuple[Tensor, ...]:
         """Return the four tensors in the order of the constructor."""
         return self.count, self.mu_mean, self.mu_var, self.cov_mean
 
 
-@dataclass(frozen=True)
-class BinSums:
-    """Per-bin sums of latent rows about a reference point, which give VIR:A exactly.
+def empty_sums(num_bins: int, dim: int) -> Tensor:
+    """Return sums of no rows, from which VIR:A follows: of 1, z_mean, z_mean^2 and z_var. (B, 1 + 3 D)
 
-    Sums about a point near the bin's mean keep the digits that plain sums of squares would cancel.
-    float64 does not stall after 2^24 rows, and does not cancel if bins lie far apart. Adding rows
-    takes the same time for any number of bins.
+    float64 does not stall after 2^24 rows, and keeps digits that squares of features far from 0 would cancel.
     """
+    return torch.zeros(num_bins, 1 + 3 * dim, dtype=torch.float64)
 
-    count: Tensor  # (B,)
-    reference: Tensor  # (B, D) point that offsets are taken from
-    moments: Tensor  # (B, 3, D) sums of: offset, offset^2, var
 
-    @classmethod
-    def zeros(cls, num_bins: int, dim: int) -> BinSums:
-        """Return empty sums."""
-        return cls(
-            torch.zeros(num_bins, dtype=torch.int64),
-            torch.zeros(num_bins, dim, dtype=torch.float64),
-            torch.zeros(num_bins, 3, dim, dtype=torch.float64),
-        )
+@torch.no_grad()
+def add_rows(
+    sums: Tensor, z_mean: Tensor, z_var: Tensor | None, index: Tensor, labelled: Tensor | None = None
+) -> None:
+    """Add rows in place; rows that are not `labelled` do not count.
 
-    def to(self, device: torch.device) -> BinSums:
-        """Move to a device, in float64 if the device supports it."""
-        kind = torch.float32 if device.type == "mps" else torch.float64
-        return BinSums(self.count.to(device), self.reference.to(device, kind), self.moments.to(device, kind))
+    z_mean, z_var: (N, D), index, labelled: (N,)
 
-    @torch.no_grad()
-    def add_(
-        self, z_mean: Tensor, z_var: Tensor | None, index: Tensor, labelled: Tensor | None = None
-    ) -> None:
-        """Add rows in place; rows that are not `labelled` do not count.
+    It takes the same time for any number of bins. Chunks keep memory in float64 from growing with the rows.
+    """
+    for start in range(0, len(index), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        mean = z_mean[part].to(sums.dtype)
+        var = torch.zeros_like(mean) if z_var is None else z_var[part].to(sums.dtype)
+        rows = torch.cat([torch.ones_like(mean[:, :1]), mean, mean * mean, var], dim=1)
+        if labelled is not None:
+            rows = rows * labelled[part].unsqueeze(-1)
+        sums.index_add_(0, index[part], rows)
 
-        z_mean, z_var: (N, D), index, labelled: (N,)
 
-        Rows are added in chunks, so that memory in float64 does not grow with their number.
-        """
-        for start in range(0, len(index), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            bins, mean = index[part], z_mean[part].to(self.moments.dtype)
-            var = torch.zeros_like(mean) if z_var is None else z_var[part].to(self.moments.dtype)
-            offset = mean - self.reference[bins]
-            rows, one = torch.stack([offset, offset * offset, var], dim=1), torch.ones_like(bins)
-            if labelled is not None:
-                rows, one = rows * labelled[part].reshape(-1, 1, 1), one * labelled[part]
-            self.moments.index_add_(0, bins, rows)
-            self.count.index_add_(0, bins, one)
+def statistics_of(sums: Tensor, *, unbiased: bool = False) -> BinStatistics:
+    """Return the statistics of each bin's statistics (VIR:A). sums: (B, 1 + 3 D)
 
-    def about(self, reference: Tensor) -> BinSums:
-        """Return the sums of the same rows about another point. reference: (B, D)"""
-        n = self.count.unsqueeze(-1).to(self.moments.dtype)
-        shift = self.reference - reference
-        offset, square, var = self.moments.unbind(1)
-        moved_square = square + shift * (2 * offset + n * shift)
-        # As in `statistics`: what equal rows leave of this difference is rounding.
-        moved_square = torch.where(moved_square > _ROUNDING * (square + n * shift**2), moved_square, 0.0)
-        moved = torch.stack([offset + n * shift, moved_square, var], dim=1)
-        return BinSums(self.count, reference, moved)
+    `unbiased` multiplies the covariance of a bin with more than one row by N / (N - 1).
 
-    def over_ranks(self) -> BinSums:
-        """Return the sums of the rows of all ranks, whose references may differ.
-
-        They meet at the mean of each bin over all ranks, where the squares cancel least.
-        """
-        if rank_and_ranks()[1] == 1:
-            return self
-        count = sum_over_ranks(self.count)
-        n = self.count.unsqueeze(-1).to(self.moments.dtype)
-        total = sum_over_ranks(n * self.reference + self.moments[:, 0])
-        mean = total / count.clamp_min(1).unsqueeze(-1)
-        moved = self.about(mean)
-        return BinSums(count, mean, sum_over_ranks(moved.moments))
-
-    def statistics(self, *, unbiased: bool = False) -> BinStatistics:
-        """Return the statistics of each bin's statistics (VIR:A).
-
-        `unbiased` multiplies the covariance of a bin with more than one row by N / (N - 1).
-
-        The covariance is computed as the spread of the means plus (1 - 1/N) of the mean variance,
-        which equals ``mean(z_var + z_mean^2) - (mu_var + mu_mean^2)`` and cannot be negative.
-        """
-        n = self.count.clamp_min(1).unsqueeze(-1).to(self.moments.dtype)
-        offset, square, var = self.moments.unbind(1)
-        offset_mean = offset / n
-        spread = square / n - offset_mean**2
-        # Equal rows have no spread: what is left of the difference is rounding, not a covariance.
-        spread = torch.where(spread > _ROUNDING * square / n, spread, 0.0)
-        seen = (self.count > 0).unsqueeze(-1)
-        scale = n / (n - 1).clamp_min(1) if unbiased else torch.ones_like(n)
-        return BinStatistics(
-            count=self.count.clone(),
-            mu_mean=torch.where(seen, self.reference + offset_mean, 0.0),
-            mu_var=var / n**2,
-            cov_mean=torch.where(seen, (spread + var / n * (1 - 1 / n)) * scale, 1.0),
-        )
+    The covariance is computed as the spread of the means plus (1 - 1/N) of the mean variance,
+    which equals ``mean(z_var + z_mean^2) - (mu_var + mu_mean^2)`` and cannot be negative.
+    """
+    dim = sums.shape[1] // 3
+    count, total, square, var = sums.split((1, dim, dim, dim), dim=1)
+    n = count.clamp_min(1)
+    mean = total / n
+    spread = square / n - mean**2
+    # Equal rows have no spread: what is left of the difference is rounding, not a covariance.
+    spread = torch.where(spread > _ROUNDING * square, spread, 0.0)
+    scale = n / (n - 1).clamp_min(1) if unbiased else 1.0
+    return BinStatistics(
+        count=count[:, 0].long(),
+        mu_mean=mean,
+        mu_var=var / n**2,
+        cov_mean=torch.where(count > 0, (spread + var / n * (1 - 1 / n)) * scale, 1.0),
+    )
 
 
 def bin_statistics(z_mean: Tensor, z_var: Tensor | None, index: Tensor, num_bins: int) -> BinStatistics:
@@ -152,10 +102,9 @@ def bin_statistics(z_mean: Tensor, z_var: Tensor | None, index: Tensor, num_bins
     ([2.0, 0.0, 7.0], [1.0, 1.0, 0.0])
     """
     kind = torch.promote_types(z_mean.dtype, torch.float32)
-    sums = BinSums.zeros(num_bins, z_mean.shape[1]).to(z_mean.device)
-    sums.reference.copy_(z_mean.detach().to(sums.reference.dtype).mean(0))
-    sums.add_(z_mean, z_var, index)
-    count, *values = sums.statistics().tensors()
+    sums = empty_sums(num_bins, z_mean.shape[1]).to(z_mean.device)
+    add_rows(sums, z_mean, z_var, index)
+    count, *values = statistics_of(sums).tensors()
     return BinStatistics(count, *(value.to(kind) for value in values))
 
 
@@ -246,7 +195,7 @@ class LatentSmoother(nn.Module):
     Rows belong to member 0, 1, ... in turn; the rows of one label are consecutive. Dimensions do not mix, so
     K members of D dimensions are kept as one latent of K D dimensions.
 
-    Options: the kernel over label bins, see `tailwise.networks.weights.DensityWeights`; its `boundary` at the
+    Options: the kernel over label bins, see `tailwise.networks.parts.density_weights`; its `boundary` at the
     ends of the label range; `clip`, the limits of the ratio of covariances. `below` recolours only rows of
     bins with fewer training rows, 0 all. `unbiased` divides a bin's covariance by N - 1, as the published
     code of FDS does, not by N as in VIR:A. With `at_inference`, predictions recolour latents too, by the bin
@@ -276,39 +225,37 @@ class LatentSmoother(nn.Module):
         self.dim, self.members = dim, members
         self.momentum, self.clip, self.below = momentum, clip, below
         self.unbiased, self.at_inference = unbiased, at_inference
-        self.kernel: Tensor
-        self.squares: Tensor
         self.stats_count: Tensor
-        self._anchored = False
-        self.window: Window = {"kernel": kernel, "bandwidth": bandwidth, "radius": radius}
-        for name, squared in (("kernel", False), ("squares", True)):
-            matrix = kernel_matrix(len(bins), **self.window, form=form, boundary=boundary, squared=squared)
-            self.register_buffer(name, torch.as_tensor(matrix, dtype=torch.float32), persistent=False)
+        window: Window = {"kernel": kernel, "bandwidth": bandwidth, "radius": radius}
+        self.kernel, self.squares = (
+            nn.Buffer(torch.as_tensor(matrix, dtype=torch.float32), persistent=False)
+            for matrix in (
+                kernel_matrix(len(bins), **window, form=form, boundary=boundary, squared=squared)
+                for squared in (False, True)
+            )
+        )
         # Not buffers: DistributedDataParallel would overwrite each rank's sums with those of rank 0,
         # and `float()` or `half()` would round them. They are saved as extra state instead.
-        self.sums = BinSums.zeros(len(bins), members * dim)
+        self.sums = empty_sums(len(bins), members * dim)
+        empty = statistics_of(self.sums)  # recolouring from these to these changes nothing
         for role in ("stats", "smoothed"):
-            for name, value in vars(BinStatistics.identity(len(bins), members * dim)).items():
-                self.register_buffer(f"{role}_{name}", value)
+            for name, value in vars(empty).items():
+                kind = value.dtype if name == "count" else torch.float32
+                self.register_buffer(f"{role}_{name}", value.to(kind, copy=True))
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.sums = self.sums.to(self.stats_count.device)
+        device = self.stats_count.device
+        self.sums = self.sums.to(device, torch.float32 if device.type == "mps" else torch.float64)
         return self
 
     def get_extra_state(self) -> Tensor:
-        """Return the sums of the current epoch as one tensor: count, reference, moments. (B, 5, K D)"""
-        reference = self.sums.reference.unsqueeze(1)
-        count = self.sums.count.to(reference.dtype).reshape(-1, 1, 1).expand_as(reference)
-        return torch.cat([count, reference, self.sums.moments], dim=1)
+        """Return the sums of the current epoch. (B, 1 + 3 K D)"""
+        return self.sums
 
     def set_extra_state(self, state: Tensor) -> None:
         """Load the sums of an unfinished epoch."""
-        packed = state.to(self.sums.moments)
-        self.sums.count.copy_(packed[:, 0, 0])
-        self.sums.reference.copy_(packed[:, 1])
-        self.sums.moments.copy_(packed[:, 2:])
-        self._anchored = False
+        self.sums.copy_(state)
 
     @property
     def stats(self) -> BinStatistics:
@@ -324,7 +271,6 @@ class LatentSmoother(nn.Module):
         names = BinStatistics.__dataclass_fields__
         return BinStatistics(**{name: getattr(self, f"{role}_{name}") for name in names})
 
-    @torch.no_grad()
     def accumulate(
         self, z_mean: Tensor, z_var: Tensor | None, index: Tensor, labelled: Tensor | None = None
     ) -> None:
@@ -335,25 +281,14 @@ class LatentSmoother(nn.Module):
         if recomputing():
             return
         wide = (-1, self.members * self.dim)
-        z_mean = z_mean.reshape(wide)
-        if not self._anchored:
-            self._anchor(z_mean)
-        labelled = None if labelled is None else labelled[:: self.members]
         var = None if z_var is None else z_var.reshape(wide)
-        self.sums.add_(z_mean, var, index[:: self.members], labelled)
-
-    def _anchor(self, z_mean: Tensor) -> None:
-        """Use the mean of the first batch as the reference point, unless a state was loaded."""
-        self._anchored = True
-        started = self.sums.count.any() | self.stats_count.any()
-        mean = z_mean.detach().to(self.sums.reference.dtype).sum(0) / max(len(z_mean), 1)
-        self.sums.reference.copy_(torch.where(started, self.sums.reference, mean))
+        labelled = None if labelled is None else labelled[:: self.members]
+        add_rows(self.sums, z_mean.reshape(wide), var, index[:: self.members], labelled)
 
     @torch.no_grad()
     def commit(self) -> None:
         """End an epoch: merge its sums into the running statistics, smooth these, clear the sums."""
-        sums = self.sums.over_ranks()
-        new, old = sums.statistics(unbiased=self.unbiased), self.stats
+        new, old = statistics_of(sum_over_ranks(self.sums), unbiased=self.unbiased), self.stats
         kept = torch.where(old.count > 0, self.momentum, 0.0)
         kept = torch.where(new.count > 0, kept, 1.0).unsqueeze(-1)
         merged = BinStatistics(
@@ -363,12 +298,7 @@ class LatentSmoother(nn.Module):
         for role, value in (("stats", merged), ("smoothed", smooth(merged, self.kernel, self.squares))):
             for name, tensor in vars(value).items():
                 getattr(self, f"{role}_{name}").copy_(tensor)
-        # The next epoch's reference point; an empty bin keeps its own.
-        seen = merged.count.unsqueeze(-1) > 0
-        self.sums.reference.copy_(torch.where(seen, merged.mu_mean, sums.reference))
-        self._anchored = False
-        self.sums.count.zero_()
-        self.sums.moments.zero_()
+        self.sums.zero_()
 
     def forward(self, z_mean: Tensor, z_var: Tensor | None, index: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return rows recoloured by their bin's smoothed statistics (VIR:F). (N K, D), (N K,)"""

@@ -14,14 +14,12 @@ from tailwise.distributions.members import Distribution, Mixture
 from tailwise.labels.bins import LabelBins, in_label_precision
 from tailwise.lookup import check_name
 from tailwise.networks.draws import normal_like
-from tailwise.networks.heads import Head, side_by_side
-from tailwise.networks.latents import Latent, Perturbation
+from tailwise.networks.heads import Head, Latent, Perturbation, side_by_side
 from tailwise.networks.losses import FeatureDecoder, LatentBatch, Loss, LossOfMembers
 from tailwise.networks.smoothing import LatentSmoother, NoSmoothing
-from tailwise.networks.weights import Weights
 
 if TYPE_CHECKING:
-    from tailwise.networks.parts import Method
+    from tailwise.networks.parts import Method, Weights
 
 
 _LIKELIEST = 8
@@ -101,9 +99,9 @@ class Tail(nn.Module):
             if name != "reconstruction" or decoder is not None:
                 self.losses[name] = LossOfMembers(losses) if len(losses) > 1 else losses[0]
         weights: Weights | None = method.make("weights", bins)
-        self.weighs_losses = weights is not None and weights.on_loss
-        self.weighs_counts = weights is not None and weights.on_count
-        self.usual_weight = weights.usual if weights is not None and weights.on_count else 1.0
+        self.weighs_losses = weights is not None and weights.on != "count"
+        self.weighs_counts = weights is not None and weights.on != "loss"
+        self.usual_weight = weights.usual if weights is not None and self.weighs_counts else 1.0
         per_bin = np.ones(len(bins)) if weights is None else weights.per_bin
         self.w = nn.Buffer(torch.as_tensor(per_bin, dtype=torch.float32))
         self.inference: Inference = method.make("inference")

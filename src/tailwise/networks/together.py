@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from tailwise.distributions.members import Distribution, pooled
 from tailwise.labels.bins import LabelBins
-from tailwise.networks.backbones.tabular import MLP, Embedded, PiecewiseLinearEncoding, ResidualMLP
+from tailwise.networks.backbones import MLP, Embedded, PiecewiseLinearEncoding, ResidualMLP
 from tailwise.networks.draws import Dropout
-from tailwise.networks.heads import Head, side_by_side
-from tailwise.networks.latents import Latent
+from tailwise.networks.heads import Head, Latent, side_by_side
 from tailwise.networks.network import Network, targets_beside
 from tailwise.networks.parts import Method
 from tailwise.networks.smoothing import NoSmoothing

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from tailwise.lookup import check_name
 from tailwise.networks.backbones import Backbone
-from tailwise.networks.backbones.images import STAGES, Pixels, make_image_backbone
+from tailwise.networks.images import STAGES, Pixels, make_image_backbone
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of ImageNet's channels."""

@@ -10,12 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tailwise.networks.backbones import (
-    IMAGE_BACKBONES,
-    Backbone,
-    ImageDecoder,
-    make_image_backbone,
-)
+from tailwise.networks.backbones import Backbone
+from tailwise.networks.images import IMAGE_BACKBONES, ImageDecoder, make_image_backbone
 from tailwise.training.batches import Transform
 from tailwise_bench.problem import DataSet, Problem, data_folder
 from tailwise_bench.recipe import DataKind

@@ -13,8 +13,7 @@ from safetensors.torch import save_file
 
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
-from tailwise.networks.backbones import ImageDecoder, make_image_backbone
-from tailwise.networks.backbones.images import Pixels
+from tailwise.networks.images import ImageDecoder, Pixels, make_image_backbone
 from tailwise.networks.network import fresh_copy
 from tailwise.training.loop import TrainConfig, fit, predict
 
@@ -52,7 +51,7 @@ def test_features_are_those_of_torchvisions_network(torchvision: ModuleType, tmp
 def test_wrong_names_and_files_are_explained(torchvision: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="did you mean 'resnet18'"):
         make_image_backbone("resnet19")
-    with pytest.raises(ValueError, match="no option 'wieghts'; did you mean 'weights'"):
+    with pytest.raises(ValueError, match="'wieghts'; did you mean 'weights'"):
         make_image_backbone("resnet18", wieghts="x")
     with pytest.raises(FileNotFoundError, match=r"nothing\.pth do not exist"):
         make_image_backbone("resnet18", weights=tmp_path / "nothing.pth")

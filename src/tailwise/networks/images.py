@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tailwise.lookup import check_name
-from tailwise.networks.backbones.backbone import Backbone
+from tailwise.networks.backbones import Backbone
 
 STAGES = {"resnet18": (64, 128, 256, 512), "resnet50": (256, 512, 1024, 2048)}
 """Networks by their name in torchvision, with the channels of their four stages."""
@@ -152,9 +152,7 @@ def make_image_backbone(name: str, **options: Any) -> ImageResNet:
     check_name("image backbone", name, STAGES)
     for option in options:
         check_name(f"option of backbone {name!r}", option, ("weights", "mean", "std"))
-    made = ImageResNet(name, **options)
-    made.name = name
-    return made
+    return ImageResNet(name, **options)
 
 
 class ImageDecoder(nn.Module):
