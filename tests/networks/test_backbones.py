@@ -11,7 +11,17 @@ import pytest
 import torch
 from torch import nn
 
-from tailwise.networks.backbones import BACKBONES, MLP, Backbone, PiecewiseLinearEncoding, RealMLP, ResidualMLP, TableDecoder, make_backbone, quantile_edges
+from tailwise.networks.backbones import (
+    BACKBONES,
+    MLP,
+    Backbone,
+    PiecewiseLinearEncoding,
+    RealMLP,
+    ResidualMLP,
+    TableDecoder,
+    make_backbone,
+    quantile_edges,
+)
 from tailwise.networks.network import redraw
 
 each_backbone = pytest.mark.parametrize("name", BACKBONES)
