@@ -35,7 +35,7 @@ from scipy import stats
 
 from tailwise.calibration.calibration import CalibrationRecipe, Labels, Raw, calibrate
 from tailwise.calibration.interval_scores import constant_interval, wilson_interval
-from tailwise.distributions.members import Normal
+from tailwise.distributions.members import Normal, stack
 from tailwise.distributions.truncation import Bounds
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.prior import LabelDensity, rarest
@@ -90,7 +90,7 @@ def ours(held: Normal, y: Array, bins: LabelBins, bounds: Bounds, new: list[Norm
     labels = Labels(bins, bounds, LabelSupport.from_labels(y), quantiles=np.sort(y))
     rows = np.arange(len(y))
     calibration = calibrate(held, y, np.zeros(len(y), np.int64), labels, CalibrationRecipe(), rows, rows)
-    lower, upper = calibration(Raw.of(new, np.zeros(len(new[0]), np.int64))).interval(COVERAGE)
+    lower, upper = calibration(Raw.of(stack(new), np.zeros(len(new[0]), np.int64))).interval(COVERAGE)
     return lower.numpy(), upper.numpy()
 
 

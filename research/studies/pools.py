@@ -18,7 +18,7 @@ import torch
 
 from tailwise.calibration.calibration import Raw
 from tailwise.calibration.scaling import fit_scaling
-from tailwise.distributions.members import NIG, Distribution, pooled
+from tailwise.distributions.members import NIG, Distribution, pooled, stack
 from tailwise.metrics.scores import winkler
 
 SHARES = tuple(k / 20 for k in range(21))
@@ -92,7 +92,7 @@ def figures(stored: Any, first: Any, second: Any, share: float, emphasis: float 
     )
     (calibration,) = held.calibrations(about, [first["recipe"]])
     raws = [pool(exact(a), exact(b), share) for a, b in zip(first["raw"], second["raw"], strict=True)]
-    raw = Raw.of(raws, np.zeros(len(y), np.int64))
+    raw = Raw.of(stack(raws), np.zeros(len(y), np.int64))
     predicted = (calibration if emphasis is None else calibration.at(emphasis))(raw)
     labels = torch.from_numpy(y)
     error = (predicted.distribution.point - labels).numpy()

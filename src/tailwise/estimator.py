@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
+from torch import Tensor, nn
 
 from tailwise.calibration.calibration import Calibration, Predicted
 from tailwise.calibration.column_groups import BINS, ColumnGroups
@@ -240,6 +240,14 @@ class TailRegressor(RegressorMixin, Settings):
         check_is_fitted(self)
         return self.model_.at(emphasis, label_prior).predicted(X, base_prediction)
 
+    def _columns(
+        self, X: Any, figures: Callable[[Predicted], Iterable[Tensor]], dial: tuple[Any, Any], base: Any
+    ) -> list[Floats]:
+        """Return figures of predictions, some rows at a time. (N,) each, or (N, T) for several targets"""
+        check_is_fitted(self)
+        parts = self.model_.at(*dial).in_parts(X, base)
+        return self.model_.columns([figures(predicted) for predicted in targets] for targets in parts)
+
     def predict(
         self,
         X: Any,
@@ -261,9 +269,13 @@ class TailRegressor(RegressorMixin, Settings):
         ``(edges, counts)``, or a function that gives the density of a label; for several targets a list with
         one for each. `base_prediction` is needed if `fit` had one. All predictions take these three.
         """
-        targets = [p.distribution for p in self.predictions(X, emphasis, label_prior, base_prediction)]
-        point = self.model_.joined([d.point for d in targets])
-        return (point, self.model_.joined([standard_deviation(d) for d in targets])) if return_std else point
+
+        def figures(predicted: Predicted) -> list[Tensor]:
+            own = predicted.distribution
+            return [own.point, standard_deviation(own)] if return_std else [own.point]
+
+        point, *std = self._columns(X, figures, (emphasis, label_prior), base_prediction)
+        return (point, std[0]) if return_std else point
 
     def predict_distribution(
         self,
@@ -295,9 +307,9 @@ class TailRegressor(RegressorMixin, Settings):
         are too few held-out rows for a coverage, a warning says so and the intervals span all training
         labels.
         """
-        targets = self.predictions(X, emphasis, label_prior, base_prediction)
-        sides = zip(*(predicted.interval(coverage, rare) for predicted in targets), strict=True)
-        return np.stack([self.model_.joined(side) for side in sides], axis=-1)
+        dial = emphasis, label_prior
+        ends = self._columns(X, lambda predicted: predicted.interval(coverage, rare), dial, base_prediction)
+        return np.stack(ends, axis=-1)
 
     def predict_quantiles(
         self,
@@ -312,8 +324,8 @@ class TailRegressor(RegressorMixin, Settings):
         levels = np.atleast_1d(np.asarray(q, np.float64))
         if not (levels.size and ((levels > 0) & (levels < 1)).all()):
             raise ValueError(f"quantile levels must lie between 0 and 1, got {levels.tolist()}")
-        targets = self.predictions(X, emphasis, label_prior, base_prediction)
-        columns = [self.model_.joined([p.quantile(float(q)) for p in targets]) for q in levels]
+        dial = emphasis, label_prior
+        columns = self._columns(X, lambda predicted: predicted.quantiles(levels), dial, base_prediction)
         return np.stack(columns, axis=-1)
 
     def predict_frame(
@@ -335,10 +347,14 @@ class TailRegressor(RegressorMixin, Settings):
         """
         import pandas as pd
 
-        columns: dict[str, Any] = {}
-        for t, predicted in enumerate(self.predictions(X, emphasis, label_prior, base_prediction)):
-            suffix = f"_{self.model_.target_name(t)}" if self.model_.several else ""
-            columns |= {name + suffix: values for name, values in predicted.columns(coverage, rare).items()}
+        check_is_fitted(self)
+        model, columns = self.model_.at(emphasis, label_prior), dict[str, Any]()
+        rows = model.in_parts(X, base_prediction)
+        parts = [[predicted.columns(coverage, rare) for predicted in targets] for targets in rows]
+        for t, tables in enumerate(zip(*parts, strict=True)):
+            suffix = f"_{model.target_name(t)}" if model.several else ""
+            for name in tables[0]:
+                columns[f"{name}{suffix}"] = np.concatenate([table[name] for table in tables])
         return pd.DataFrame(columns, index=X.index if hasattr(X, "index") and hasattr(X, "columns") else None)
 
     # -------------------------------------------------------------------------------------- judge

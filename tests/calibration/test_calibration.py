@@ -25,7 +25,7 @@ from tailwise.calibration.calibration import (
 )
 from tailwise.calibration.intervals import ConformalIntervals, OwnIntervals
 from tailwise.calibration.scaling import NIGScaling, VarianceScaling, fit_scaling
-from tailwise.distributions.members import NIG, Normal
+from tailwise.distributions.members import NIG, Normal, stack
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.prior import LabelDensity, emphasis
 
@@ -54,7 +54,7 @@ def calibration(labels: Labels | None = None, **parts: Any) -> Calibration:
 
 
 def predicted(own: Calibration, raw: Any) -> Predicted:
-    return own(Raw(raw, (), none(len(raw))))
+    return own(Raw.of(stack([raw]), none(len(raw))))
 
 
 def fit_calibration(
@@ -74,7 +74,7 @@ def fit_calibration(
 
 def test_without_scaling_and_conformal_the_prediction_speaks_for_itself() -> None:
     found = predicted(calibration(), PREDICTED)
-    assert found.distribution is PREDICTED
+    np.testing.assert_array_equal(found.distribution.mean, PREDICTED.mean)
     lower, upper = found.interval(0.8)
     reach = 2 * stats.norm.ppf(0.9)
     np.testing.assert_allclose(lower, PREDICTED.mean - reach)
@@ -324,9 +324,9 @@ def test_held_out_rows_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_price_of_rare_labels_by_hand(fitted: Calibration) -> None:
     price, held = fitted.price(0.9, 0.8), fitted.held
-    raw = Raw(fitted.held.prediction, (), held.groups)
     unscaled = replace(fitted, scaling=VarianceScaling())
-    lower, upper = (end.numpy() for end in unscaled(raw).interval(0.9))
+    ends = predicted(unscaled, fitted.held.prediction).interval(0.9)
+    lower, upper = (end.numpy() for end in ends)
     intervals = fitted.intervals
     assert isinstance(intervals, ConformalIntervals)
     rare = intervals.rare > 0
@@ -343,7 +343,7 @@ def test_what_networks_disagree_about_is_epistemic() -> None:
     networks = tuple(
         NIG(torch.tensor([1.0, 1.0 + gap], dtype=torch.float64), 3.0, 3.0, 2.0) for gap in (-9, -3, 3, 9)
     )
-    raw = Raw.of(networks, none(2))
+    raw = Raw.of(stack(networks), none(2))
     columns = calibration()(raw).columns(0.9)
     np.testing.assert_allclose(columns["epistemic_std"], [0, np.sqrt(45)], atol=1e-12)
     np.testing.assert_allclose(
@@ -367,7 +367,7 @@ def test_coverage_holds_after_the_choice_of_intervals() -> None:
     for _ in range(64):
         (raw, y), (new, truth) = (zeros_and_amounts(n, rng) for n in (89, 300))
         fitted = calibrate(raw, y, none(89), labels, recipe, rows[:40], rows[40:])
-        lower, upper = (end.numpy() for end in fitted(Raw(new, (), none(300))).interval(0.9))
+        lower, upper = (end.numpy() for end in predicted(fitted, new).interval(0.9))
         shares.append(((truth >= lower) & (truth <= upper)).mean())
         leaning += isinstance(fitted.intervals, ConformalIntervals) and fitted.intervals.share > 0
     error = np.std(shares) / 8
@@ -391,10 +391,7 @@ def test_intervals_lean_on_all_labels_where_no_distribution_fits(one_hump: bool)
     assert isinstance(intervals, ConformalIntervals)
     assert (intervals.share == 0) == one_hump
     alone = replace(fitted, intervals=replace(intervals, share=0.0)).under(fitted.prior)
-    scores = [
-        each(Raw(raw, (), none(1000))).scores(y, 0.9).set_index("region").loc["all"]
-        for each in (fitted, alone)
-    ]
+    scores = [predicted(each, raw).scores(y, 0.9).set_index("region").loc["all"] for each in (fitted, alone)]
     if not one_hump:
         assert scores[0]["interval_score"] < 0.8 * scores[1]["interval_score"]
         assert scores[0]["interval_score"] < 1.1 * scores[0]["constant_interval_score"]

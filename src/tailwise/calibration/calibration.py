@@ -25,7 +25,7 @@ from tailwise.calibration.scaling import (
     split_variance,
     standard_deviation,
 )
-from tailwise.distributions.members import Distribution, pooled
+from tailwise.distributions.members import Distribution
 from tailwise.distributions.tilt import Tilt
 from tailwise.distributions.transform import AnyTransform, Identity, Transform
 from tailwise.distributions.truncation import Bounds
@@ -63,19 +63,17 @@ class Raw(NamedTuple):
     """What networks predict for one target, before calibration."""
 
     pooled: Distribution  # (N,)
-    networks: tuple[Distribution, ...]
-    """Predictions of each network, if there are several. (N,) each"""
+    means: Tensor
+    """What each network expects. (K, N)"""
     groups: Rows
     """Codes in the column that intervals go by. (N,)"""
     base_variance: Callable[[], Floats | float] = float
     """Returns the variance between the models of the base, 0 without one; few callers want it. (N,)"""
 
     @classmethod
-    def of(
-        cls, each: Sequence[Distribution], groups: Rows, base_variance: Callable[[], Floats | float] = float
-    ) -> Raw:
-        """Pool the predictions of one or more networks. (N,) each"""
-        return cls(pooled(each), tuple(each) if len(each) > 1 else (), groups, base_variance)
+    def of(cls, each: Distribution, groups: Rows, base_variance: Callable[[], Floats | float] = float) -> Raw:
+        """Pool the predictions of one or more networks. (K, N)"""
+        return cls(each[0] if each.shape[0] == 1 else each.pooled(), each.mean, groups, base_variance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -369,9 +367,10 @@ class Predicted(NamedTuple):
             )
         return self.calibration.ends(self.distribution, coverage, self.raw.groups, rare=rare)
 
-    def quantile(self, level: float) -> Tensor:
-        """Return a quantile, moved to a possible label. (N,)"""
-        return self.calibration.labels.support.nearest(self.distribution.quantile(level))
+    def quantiles(self, levels: Sequence[float] | Floats) -> Tensor:
+        """Return quantiles, moved to possible labels. (Q,) -> (Q, N)"""
+        at = torch.as_tensor(levels, dtype=torch.float64).unsqueeze(1)
+        return self.calibration.labels.support.nearest(self.distribution.quantile(at))
 
     def variances(self) -> tuple[Tensor, Tensor]:
         """Return aleatoric and epistemic variance, which add up to the square of the standard deviation. (N,)
@@ -381,10 +380,10 @@ class Predicted(NamedTuple):
         constant share of the aleatoric part (research/results/intervals.md). With one network there is
         nothing else.
         """
-        if not self.raw.networks:
+        each = self.raw.means
+        if len(each) == 1:
             return split_variance(self.distribution, self.raw.pooled)
         variance, label = standard_deviation(self.distribution) ** 2, self.calibration.labels.transform.label
-        each = torch.stack([network.mean for network in self.raw.networks])
         variances = each.var(0, unbiased=False) + torch.as_tensor(self.raw.base_variance())
         middle, spread = each.mean(0), variances.sqrt()
         between = ((label(middle + spread) - label(middle - spread)) / 2) ** 2

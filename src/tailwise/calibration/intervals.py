@@ -217,10 +217,12 @@ class ConformalIntervals:
         A distance is at least a tenth of their mean: under another label prior, one may be almost 0.
         Predictions without spread have a small one, so that they get intervals too.
         """
-        median, own, share = distribution.median.detach(), distribution.central, self.share
-        low, high = (
-            (1 - share) * end.detach() + share * fixed for end, fixed in zip(own, self.constant, strict=True)
-        )
+        low, median, high = (quantile.detach() for quantile in distribution.central)
+        if self.share:
+            low, high = (
+                (1 - self.share) * end + self.share * fixed
+                for end, fixed in zip((low, high), self.constant, strict=True)
+            )
         below, above = (median - low).clamp_min(0), (high - median).clamp_min(0)
         least = (_SIDE_FLOOR / 2 * (below + above)).clamp_min(_SPREAD_FLOOR * self.bins.scale)
         return median, torch.maximum(below, least), torch.maximum(above, least)

@@ -155,9 +155,11 @@ class Distribution(ABC):
         return self.quantile(uniform.clamp(1e-12, 1 - 1e-12))
 
     @cached_property
-    def central(self) -> tuple[Tensor, Tensor]:
-        """Ends of the central 90% interval, computed once."""
-        return self.interval(0.9)
+    def central(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The quantiles at 5%, 50% and 95%, computed together and once."""
+        levels = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
+        lower, median, upper = self.quantile(levels.reshape(3, *(1 for _ in self.shape)))
+        return lower, median, upper
 
     def crps(self, y: Number) -> Tensor:
         """Continuous ranked probability score at y: ``E|Y - y| - E|Y - Y'| / 2`` for predicted Y and Y'."""

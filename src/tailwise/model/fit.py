@@ -486,9 +486,9 @@ def recalibrated(
         raise ValueError(f"recalibrate needs at least {MIN_HOLDOUT} rows, got n_samples={len(y)}")
     for target, column in zip(model.targets, y.T, strict=True):
         target.labels.bounds.check(column)
-    rows = model.encode(X)
+    rows = model.encode(X, base_prediction)
     select, confirm = halves(len(y), 0, 4 * MIN_HOLDOUT)
-    raw = tuple(target.pooled for target in model.raw(rows, base_prediction))
+    raw = tuple(target.pooled for target in model.raw(rows))
     recipe = calibration_recipe(settings, model.networks, model.inputs)
     recipes = [replace(recipe, emphasis=target.emphasis) for target in model.targets]
     held = Held(raw, y, rows.groups, select, confirm, np.empty((len(y), 0)))

@@ -7,8 +7,9 @@ rows, and encodes rows once for networks, base and intervals alike.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -21,8 +22,8 @@ from tailwise.calibration.column_groups import MAX_GROUPS, ColumnGroups
 from tailwise.lookup import check_name
 from tailwise.tables.columns import check_column, check_infinity
 from tailwise.tables.encode import TablePreprocessor
-from tailwise.tables.inputs import as_tensors, checked_table, row_count, take_rows
-from tailwise.training.batches import Transform
+from tailwise.tables.inputs import as_tensors, checked_table, row_count
+from tailwise.training.batches import Transform, apply_to
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,19 +121,36 @@ Rows = NDArray[np.int64]
 class Encoded:
     """Rows as a model takes them."""
 
-    x: Any
-    """Inputs of a network: a tensor, or what a backbone of the user's own takes."""
     matrix: Floats
-    """The same rows as numbers, which a base takes; without columns if X is no table. (N, F)"""
+    """Rows of a table as numbers, which a base takes; without columns if X is no table. (N, F)"""
     groups: Rows
     """Codes in the column that intervals go by, 0 without one. (N,)"""
+    source: TablePreprocessor | Any
+    """What scales the numbers for networks; if X is no table, what a backbone takes."""
+    given: Floats | None = None
+    """Predictions of a base of the user's own. (N, T)"""
 
     def __len__(self) -> int:
         return len(self.groups)
 
-    def take(self, rows: Rows) -> Encoded:
-        """Return some of the rows. rows: (M,)"""
-        return Encoded(take_rows(self.x, rows), self.matrix[rows], self.groups[rows])
+    @cached_property
+    def x(self) -> Any:
+        """Inputs of a network: a tensor, or what a backbone of the user's own takes."""
+        if isinstance(self.source, TablePreprocessor):
+            return torch.from_numpy(self.source.scaled(self.matrix))
+        return self.source
+
+    def parts(self, size: int) -> Iterator[Encoded]:
+        """Yield the rows in parts of at most so many."""
+        for start in range(0, len(self), size):
+            yield self.take(slice(start, start + size))
+
+    def take(self, rows: Rows | slice) -> Encoded:
+        """Return some of the rows."""
+        source, given = self.source, self.given
+        if not isinstance(source, TablePreprocessor):
+            source = apply_to(source, lambda t: t[rows])
+        return Encoded(self.matrix[rows], self.groups[rows], source, None if given is None else given[rows])
 
 
 class Columns(BaseEstimator):  # type: ignore[misc,unused-ignore]
@@ -226,7 +244,7 @@ class TableInputs:
         return places
 
     def _encoded(self, matrix: Floats, groups: Rows) -> Encoded:
-        return Encoded(torch.from_numpy(self.encoder.scaled(matrix)), matrix, groups)
+        return Encoded(matrix, groups, self.encoder)
 
     def _codes(self, X: Any) -> Rows:
         if not self.groups.names:
@@ -303,7 +321,7 @@ class PictureInputs(TensorInputs):
 
 def _without_table(x: Any) -> Encoded:
     rows = row_count(x)
-    return Encoded(x, np.empty((rows, 0)), np.zeros(rows, np.int64))
+    return Encoded(np.empty((rows, 0)), np.zeros(rows, np.int64), x)
 
 
 Inputs = TableInputs | TensorInputs

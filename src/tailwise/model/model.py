@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from tailwise.calibration.calibration import Calibration, Labels, Predicted, Raw
-from tailwise.distributions.members import Distribution
+from tailwise.distributions.members import Distribution, stack
 from tailwise.labels.bins import LabelBins
 from tailwise.model.base import Base, CrossFitted
 from tailwise.model.inputs import Encoded, Inputs, TableInputs, encoded
@@ -25,10 +25,10 @@ from tailwise.training.loop import FitResult, predict
 Floats = NDArray[np.float64]
 P = TypeVar("P", Network, Predictor)
 
-BATCH = 8192
-"""Pictures and other tensors that are predicted at a time, which bounds the memory."""
+PART = 4096
+"""Rows that are predicted at a time, from their encoding to their intervals, which bounds the memory."""
 TABLE_BATCH = 512
-"""Rows of a table that are predicted at a time: so many stay in the processor's cache."""
+"""Rows of a table that go through networks at a time: so many stay in the processor's cache."""
 
 KEPT_EMPHASES = 8
 """Emphases other than the model's own whose intervals are kept."""
@@ -126,42 +126,52 @@ class Model:
         """For pickle: without what is computed on demand."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
-    def encode(self, X: Any) -> Encoded:
+    def encode(self, X: Any, base_prediction: ArrayLike | None = None) -> Encoded:
         """Return rows of X as the networks, the base and the intervals take them."""
-        return encoded(self.inputs, X)
+        rows = encoded(self.inputs, X)
+        if base_prediction is None:
+            return rows
+        return replace(rows, given=self.base.offset(rows.matrix, len(rows), base_prediction))
 
-    def raw(self, rows: Encoded, base_prediction: ArrayLike | None = None) -> list[Raw]:
+    def raw(self, rows: Encoded) -> list[Raw]:
         """Return what the networks predict for each target, before calibration. (N,) each"""
-        labels = [target.labels for target in self.targets]
-        offset = latent_offset(self.base.offset(rows.matrix, len(rows), base_prediction), labels)
+        labels, bases = [target.labels for target in self.targets], self.base.targets
+        offset = latent_offset(self.base.offset(rows.matrix, len(rows), rows.given), labels)
         x = beside_features(rows.x, offset, self.latent_bins) if self.inputs.is_table else rows.x
-        where: dict[str, Any] = {"table": self.inputs.is_table, "device": self.device}
+        predict = partial(network_prediction, table=self.inputs.is_table, device=self.device)
         if self.together is None:
-            predictions = [network_prediction(network, x, offset, **where) for network in self.networks]
+            every = stack([predict(network, x, offset) for network in self.networks])
         else:
-            every = network_prediction(self.together, x, offset, **where)
-            predictions = [every[:, k] for k in range(len(self.networks))]
+            every = predict(self.together, x, offset).map(lambda p: p.movedim(1, 0))
         return [
             Raw.of(
-                [of_target(prediction, t, self.several) for prediction in predictions],
+                every[..., t] if self.several else every,
                 rows.groups,
-                partial(self.base.targets[t].variance, rows.matrix) if self.base.targets else float,
+                partial(bases[t].variance, rows.matrix) if bases else float,
             )
             for t in range(len(self.targets))
         ]
 
     def predicted(self, X: Any, base_prediction: ArrayLike | None = None) -> list[Predicted]:
         """Return calibrated predictions of each target, with their intervals at any coverage."""
-        return self.calibrated(self.raw(self.encode(X), base_prediction))
+        return self.calibrated(self.raw(self.encode(X, base_prediction)))
+
+    def in_parts(self, X: Any, base_prediction: ArrayLike | None = None) -> Iterator[list[Predicted]]:
+        """Yield what `predicted` returns for some rows at a time, which bounds the memory."""
+        for rows in self.encode(X, base_prediction).parts(PART):
+            yield self.calibrated(self.raw(rows))
 
     def calibrated(self, raw: Sequence[Raw]) -> list[Predicted]:
         """Return what `raw` returned after calibration, under the label prior in use."""
         return [calibrate(of_one) for calibrate, of_one in zip(self.targets, raw, strict=True)]
 
-    def joined(self, columns: Sequence[Tensor]) -> Floats:
-        """Return a column for each target as one array. (N,), or (N, T) for several targets"""
-        arrays = [np.asarray(column.numpy(), np.float64) for column in columns]
-        return np.stack(arrays, axis=1) if self.several else arrays[0]
+    def columns(self, parts: Iterable[Sequence[Iterable[Tensor]]]) -> list[Floats]:
+        """Return figures of each part and target as columns. (N,) each, or (N, T) for several targets"""
+        joined = (
+            [torch.stack(figure, dim=1) if self.several else figure[0] for figure in zip(*of, strict=True)]
+            for of in parts
+        )
+        return [torch.cat(column).double().numpy() for column in zip(*joined, strict=True)]
 
     def target_name(self, t: int) -> str | int:
         """Return the name of a target, or its number if the targets have no names."""
@@ -209,7 +219,7 @@ def network_prediction(
     around = offset_tensor(offset)
     if table:
         return predict(network, x, TABLE_BATCH, offset=around, dtype=torch.float64)
-    return predict(network.to(predicting_device(device)), x, BATCH, offset=around)
+    return predict(network.to(predicting_device(device)), x, PART, offset=around)
 
 
 def predicting_device(device: str) -> torch.device:

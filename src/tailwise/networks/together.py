@@ -101,12 +101,15 @@ class _Linear(nn.Module):
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.stack([layer.weight.detach().T for layer in layers]))
         biases = [torch.zeros(len(o.weight)).to(o.weight) if o.bias is None else o.bias for o in layers]
-        self.bias = nn.Parameter(torch.stack([bias.detach() for bias in biases]).unsqueeze(1))
+        self.weight = nn.Parameter(torch.stack([layer.weight.detach().T for layer in layers], dim=1))
+        self.bias = nn.Parameter(torch.stack([bias.detach() for bias in biases]))  # (K, out)
 
     def forward(self, rows: Tensor) -> Tensor:
-        return torch.baddbmm(self.bias, rows, self.weight)
+        if rows.stride(0) == 0:  # all members have the same rows: one product is faster than K
+            product = torch.addmm(self.bias.flatten(), rows[0], self.weight.flatten(1))
+            return product.reshape(-1, *self.bias.shape).transpose(0, 1)
+        return torch.baddbmm(self.bias.unsqueeze(1), rows, self.weight.transpose(0, 1))
 
 
 class _OneByOne(nn.Module):

@@ -27,11 +27,11 @@ from tailwise._version import __version__
 from tailwise.calibration.calibration import Calibration, Raw
 from tailwise.calibration.intervals import ConformalIntervals
 from tailwise.calibration.scaling import standard_deviation
-from tailwise.distributions.members import Distribution, checked_coverage
+from tailwise.distributions.members import Distribution, checked_coverage, stack
 from tailwise.distributions.transform import Tabulated
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.support import LabelSupport
-from tailwise.model.model import Model, of_target
+from tailwise.model.model import Model
 from tailwise.onnx.nodes import (
     BASE,
     OUTPUTS,
@@ -283,17 +283,16 @@ class _Graph(nn.Module):
             base = torch.minimum(torch.maximum(base, self.reach[:, 0]), self.reach[:, 1])
             inputs = torch.cat([inputs, base.to(inputs.dtype)], dim=1)
             offset = base if self.several else base[:, 0]
-        predictions = [network(inputs, offset=offset) for network in self.networks]
+        every = stack([network(inputs, offset=offset) for network in self.networks])
         with traceable(self.tails):
             targets = [
-                self._target([of_target(prediction, t, self.several) for prediction in predictions], t)
-                for t in range(len(self.targets))
+                self._target(every[..., t] if self.several else every, t) for t in range(len(self.targets))
             ]
         return tuple(
             torch.stack(parts, dim=1) if self.several else parts[0] for parts in zip(*targets, strict=True)
         )
 
-    def _target(self, raw: Sequence[Distribution], t: int) -> tuple[Tensor, ...]:
+    def _target(self, raw: Distribution, t: int) -> tuple[Tensor, ...]:
         predicted = self.targets[t](Raw.of(raw, np.zeros(0, np.int64)))
         distribution, support = predicted.distribution, self.supports[t]
         answers = [

@@ -364,7 +364,7 @@ def _as_rows(predicted: Predicted, options: _Options) -> list[dict[str, Any]]:
     """Return the predictions of one target, a mapping for each row."""
     columns = predicted.columns(options.coverage, options.rare)
     if options.quantiles:
-        levels = np.stack([predicted.quantile(level).numpy() for level in options.quantiles], axis=1)
+        levels = predicted.quantiles(options.quantiles).T
         names = [f"{level:g}" for level in options.quantiles]
         columns["quantiles"] = np.array([dict(zip(names, row, strict=True)) for row in levels.tolist()])
     cells = [column.tolist() for column in columns.values()]
