@@ -256,13 +256,13 @@ def test_requests_that_wait_are_predicted_at_once_and_a_failure_spoils_no_other(
 ) -> None:
     encode, sizes = Model.encode, []
 
-    def fails(own: Model, X: pd.DataFrame) -> Any:
+    def fails(own: Model, X: pd.DataFrame, *more: Any) -> Any:
         sizes.append(len(X))
         if (X["whole"] == 777).any():
             raise ValueError("a row\n  that cannot be predicted")
         if (X["whole"] == 666).any():
             raise KeyError("secret")
-        return encode(own, X)
+        return encode(own, X, *more)
 
     monkeypatch.setattr(Model, "encode", fails)
     rows = as_json(table[:2])
