@@ -58,5 +58,5 @@ def test_what_is_wrong_with_a_dial_is_said(model: TailRegressor) -> None:
     for prior in (y + 1e6, ([1e6, 2e6], [1.0]), lambda label: 0 * label):
         with pytest.raises(ValueError, match=f"the label prior has no mass between {low:g} and {high:g}"):
             model.predict_interval(x, label_prior=prior)
-    with pytest.raises(ValueError, match="must be finite and not negative"):
+    with pytest.raises(ValueError, match="finite and not negative"):
         model.predict(x, label_prior=lambda label: -label)
