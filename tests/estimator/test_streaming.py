@@ -17,7 +17,7 @@ from tailwise import TailRegressor
 from tailwise.model import fit as fitting
 from tailwise.model.stream import StreamedRows
 from tailwise.streams import FrameRows
-from tailwise.streams.parquet_rows import ParquetRows
+from tailwise.streams.sources import ParquetRows
 from tailwise.training import loop
 from tailwise.training.ray_workers import RayWorkers
 from tests.estimator.small_tables import quick

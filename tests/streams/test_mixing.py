@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tailwise.streams.row_stream import mixed
+from tailwise.streams.survey import mixed
 
 N = 1000
 

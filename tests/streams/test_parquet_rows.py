@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tailwise.streams.parquet_rows import ParquetRows
-from tailwise.streams.row_stream import where
+from tailwise.streams.sources import ParquetRows, where
 from tailwise.tables.read import TableError
 
 ROWS = 100

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailwise.streams.ray_rows import RayRows
-from tailwise.streams.row_stream import SOURCE
+from tailwise.streams.sources import SOURCE, RayRows
 from tailwise.tables.read import TableError
 
 pa = pytest.importorskip("pyarrow")

@@ -6,7 +6,7 @@ import polars
 import pytest
 
 from tailwise.streams import FrameRows, RowStream, as_row_stream
-from tailwise.streams.parquet_rows import ParquetRows
+from tailwise.streams.sources import ParquetRows
 
 TABLES = [pd.DataFrame({"x": np.arange(k, k + 3), "c": list("abc")}) for k in (0, 3, 6, 9)]
 
@@ -70,9 +70,9 @@ def test_what_is_no_stream_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        ({"x": [1]}, "table 1 of the stream has no column 'c'"),
-        ({"x": [1], "c": ["a"], "d": [1]}, "table 1 of the stream has a column 'd'"),
-        ({"x": ["1"], "c": ["a"]}, "column 'x' is of kind text, but in the first one of kind number"),
+        ({"x": [1]}, "table 1 of the stream: column 'c' is missing, but in the first one it is text"),
+        ({"x": [1], "c": ["a"], "d": [1]}, "column 'd' is number, but in the first one it is missing"),
+        ({"x": ["1"], "c": ["a"]}, "column 'x' is text, but in the first one it is number"),
     ],
 )
 def test_tables_with_other_columns_are_an_error(second: dict[str, list[object]], words: str) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tailwise.estimator import TailRegressor
-    from tailwise.streams.parquet_rows import ParquetRows
+    from tailwise.streams.sources import ParquetRows
     from tailwise.streams.survey import HeldOut
     from tailwise.training.ray_workers import RayWorkers
 
@@ -71,7 +71,7 @@ def open_stream(source: str, wanted: bool, flags: Mapping[str, object]) -> Parqu
         )
     if not (folder or parquet):
         return None
-    from tailwise.streams.parquet_rows import ParquetRows
+    from tailwise.streams.sources import ParquetRows
 
     unfit = [flag for flag, value in flags.items() if value not in (None, False)]
     if unfit and (folder or wanted):
@@ -83,7 +83,7 @@ def open_stream(source: str, wanted: bool, flags: Mapping[str, object]) -> Parqu
 
 def _has_parquet(folder: Path) -> bool:
     """Whether a folder has Parquet files; of one that has none, reading it says so."""
-    from tailwise.streams.parquet_rows import parquet_files
+    from tailwise.streams.sources import parquet_files
 
     try:
         return bool(parquet_files(folder))
@@ -206,7 +206,7 @@ def predicted_chunks(
     import pandas as pd
 
     from tailwise.model.inputs import match_inputs
-    from tailwise.streams.row_stream import SOURCE
+    from tailwise.streams.sources import SOURCE
     from tailwise.tables.columns import check_column
 
     empty = pd.DataFrame(columns=list(stream.columns))

@@ -24,9 +24,16 @@ from tailwise.model.model import Model, beside_features, latent_offset, squeezed
 from tailwise.model.settings import Settings
 from tailwise.model.split import MIN_HOLDOUT
 from tailwise.model.transforms import bins_from_summary, candidates, chosen_transforms
-from tailwise.streams.ray_rows import RayRows
-from tailwise.streams.row_stream import SOURCE, FrameRows, RowStream, Shard, as_row_stream, mixed
-from tailwise.streams.survey import BinCounts, Surveyed, first_pass, labels_of, second_pass, weights_of
+from tailwise.streams.sources import SOURCE, FrameRows, RayRows, RowStream, Shard, as_row_stream
+from tailwise.streams.survey import (
+    BinCounts,
+    Surveyed,
+    first_pass,
+    labels_of,
+    mixed,
+    second_pass,
+    weights_of,
+)
 from tailwise.tables.split import halves
 from tailwise.training.batches import in_background
 from tailwise.training.loop import visible

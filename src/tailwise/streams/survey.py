@@ -1,4 +1,4 @@
-"""The two passes over a stream before training: a sample of its rows, and its labels in little memory.
+"""The two passes over a stream before training, rows that are held out, and batches of mixed rows.
 
 The first pass samples rows and sketches labels. Bins are chosen from that. The second pass reads labels only,
 and counts them in the bins. What the passes keep can be merged, part by part.
@@ -7,8 +7,9 @@ and counts them in the bins. What the passes keep can be merged, part by part.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from tailwise.labels.bins import LabelBins, LabelSummary
 from tailwise.labels.support import ATOM_SHARE, MAX_STEPS, MIN_LABELS, LabelSupport
-from tailwise.streams.row_stream import RowStream, Shard, where
+from tailwise.streams.sources import RowStream, Shard, where
 from tailwise.tables.columns import LARGEST_TARGET
 from tailwise.tables.read import TableError
 
@@ -148,26 +149,21 @@ class LabelSketch:
 
     def add(self, labels: Floats) -> None:
         """Take labels in. (n,)"""
-        if len(labels) == 0:
-            return
-        self._widen(len(labels), labels.min(), labels.max())
-        if self.values is not None:
-            self._join(*np.unique(labels, return_counts=True))
+        if len(labels):
+            values, counts = (
+                np.unique(labels, return_counts=True) if self.values is not None else (None, None)
+            )
+            self._take(len(labels), float(labels.min()), float(labels.max()), values, counts)
 
     def merge(self, other: LabelSketch) -> None:
         """Take in the labels of another sketch."""
-        self._widen(other.count, other.low, other.high)
-        if other.values is None:
+        self._take(other.count, other.low, other.high, other.values, other.counts)
+
+    def _take(self, count: int, low: float, high: float, values: Floats | None, counts: Any) -> None:
+        self.count, self.low, self.high = self.count + count, min(self.low, low), max(self.high, high)
+        if self.values is None or values is None:
             self.values = None
-        elif self.values is not None:
-            self._join(other.values, other.counts)
-
-    def _widen(self, count: int, low: float, high: float) -> None:
-        self.count += count
-        self.low, self.high = min(self.low, float(low)), max(self.high, float(high))
-
-    def _join(self, values: Floats, counts: Counts) -> None:
-        assert self.values is not None
+            return
         joined, place = np.unique(np.concatenate([self.values, values]), return_inverse=True)
         self.counts = np.bincount(place, np.concatenate([self.counts, counts])).astype(np.int64)
         self.values = joined if joined.size <= MAX_VALUES else None
@@ -379,3 +375,81 @@ def second_pass(
         for count, column in zip(counts, labels.T, strict=True):
             count.add(column, train, weights)
     return counts
+
+
+# -- batches of rows, mixed in a buffer -----------------------------------------------------------
+
+Part = tuple[Any, ...]
+"""Arrays of the same length; None for a part that no row has."""
+
+
+def mixed(parts: Iterable[Part], size: int, buffer: int = 0, seed: int | None = None) -> Iterator[Part]:
+    """Yield batches of `size` rows; the last one or two may have fewer rows.
+
+    With a seed, rows wait in a buffer of `buffer` rows, and each batch is a random part of it. Its place then
+    goes to the next rows of the stream. Batches depend on the order of the rows, not on the parts that they
+    come in.
+
+    >>> [x.tolist() for (x,) in mixed([(np.arange(5),), (np.arange(5, 7),)], size=3)]
+    [[0, 1, 2], [3, 4], [5, 6]]
+    """
+    blocks = _blocks(parts, size)
+    if seed is None or buffer == 0:
+        return blocks
+    return _shuffled(blocks, size, max(buffer, size), np.random.default_rng([seed, 1]))
+
+
+def _shuffled(blocks: Iterator[Part], size: int, buffer: int, rng: np.random.Generator) -> Iterator[Part]:
+    first: list[Part] = []
+    while sum(map(_rows, first)) < buffer and (block := next(blocks, None)) is not None:
+        first.append(block)
+    if not first:
+        return
+    store = _joined(first)
+    count = _rows(store)
+    del first
+    for block in blocks:
+        places = rng.choice(count, _rows(block), replace=False)
+        batch = _taken(store, places)
+        for to, rows in zip(store, block, strict=True):
+            if to is not None:
+                to[places] = rows
+        yield batch
+    for places in np.array_split(rng.permutation(count), -(-count // size)):
+        yield _taken(store, places)
+
+
+def _blocks(parts: Iterable[Part], size: int) -> Iterator[Part]:
+    """Yield blocks of `size` rows in order; a short last one shares its rows with the one before it."""
+    waiting: list[Part] = []
+    count = 0
+    for part in parts:
+        waiting.append(part)
+        count += _rows(part)
+        if count >= 2 * size:
+            whole = _joined(waiting)
+            passed = (count // size - 1) * size  # one block stays back
+            for start in range(0, passed, size):
+                yield _taken(whole, slice(start, start + size))
+            waiting, count = [_taken(whole, slice(passed, count))], count - passed
+    if count == 0:
+        return
+    whole, number = _joined(waiting), -(-count // size)
+    ends = [count * k // number for k in range(number + 1)]
+    if number * size - count < size / 2:  # long enough as it is
+        ends = [min(k * size, count) for k in range(number + 1)]
+    for start, end in pairwise(ends):
+        yield _taken(whole, slice(start, end))
+
+
+def _rows(part: Part) -> int:
+    return len(part[0])
+
+
+def _joined(parts: list[Part]) -> Part:
+    """Copies of the parts as one, which may be written to."""
+    return tuple(None if pieces[0] is None else np.concatenate(pieces) for pieces in zip(*parts, strict=True))
+
+
+def _taken(part: Part, places: Any) -> Part:
+    return tuple(None if array is None else array[places] for array in part)
