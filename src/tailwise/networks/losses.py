@@ -6,7 +6,7 @@ Averaging over rows and weighting happen in the network alone, so that no loss c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, cast
 
@@ -80,31 +80,6 @@ class Loss(nn.Module, ABC):
 
     def end_epoch(self) -> None:
         """Let what was collected since the last call take effect."""
-
-
-class LossOfMembers(nn.Module):
-    """A loss that collects by epoch, one for each member; rows belong to member 0, 1, ... in turn."""
-
-    def __init__(self, losses: Sequence[Loss]) -> None:
-        super().__init__()
-        self.each = nn.ModuleList(losses)
-        self.weight, self.weighted, self.of_latents = (
-            losses[0].weight,
-            losses[0].weighted,
-            losses[0].of_latents,
-        )
-        self.compares_rows = self.reads_input = False
-        self.by_epoch = True
-
-    def forward(self, batch: LatentBatch) -> Tensor:
-        """-> (N,)"""
-        rows = batch.members(len(self.each))
-        return torch.stack([loss(part) for loss, part in zip(self.each, rows, strict=True)], 1).flatten()
-
-    def end_epoch(self) -> None:
-        """Let what was collected since the last call take effect."""
-        for loss in self.each:
-            cast("Loss", loss).end_epoch()
 
 
 class NegativeLogLikelihood(Loss):

@@ -119,13 +119,10 @@ class Network(nn.Module):
                     feature_dim, target, method, members=self.shared or 1, decoder=of_member, offset=offset
                 )
                 self.tails.append(tail)
-        losses = [loss for tail in self.tails for loss in cast("Tail", tail).losses.values()]
-        self._by_epoch = method.smoothing is not None or any(cast("Loss", loss).by_epoch for loss in losses)
-        if (
-            self.schedule is not None
-            and self.schedule.latents_first
-            and not any(cast("Loss", loss).of_latents for loss in losses)
-        ):
+        losses = self._losses()
+        self._by_epoch = method.smoothing is not None or any(loss.by_epoch for loss in losses)
+        latents_first = self.schedule is not None and self.schedule.latents_first
+        if latents_first and not any(loss.of_latents for loss in losses):
             raise ValueError("the schedule 'pretrain' needs a loss of latents to start with, such as 'rnc'")
         # An array, because a compiled loss would be specialised to an int.
         self._rows_seen = np.zeros((), dtype=np.int64)
@@ -161,6 +158,9 @@ class Network(nn.Module):
         """Return the tails of each member, one for each target."""
         tails, targets = cast("list[Tail]", list(self.tails)), len(self.all_bins)
         return [tails[start : start + targets] for start in range(0, len(tails), targets)]
+
+    def _losses(self) -> list[Loss]:
+        return [module for module in self.modules() if isinstance(module, Loss)]
 
     def features(self, backbone: nn.Module, x: Any) -> Tensor:
         """Return a backbone's features of an input, of its members side by side. (..., K, F)"""
@@ -265,8 +265,8 @@ class Network(nn.Module):
         """Put the latent statistics of the rows since the last call into effect."""
         for tail in cast("list[Tail]", list(self.tails)):
             tail.smoother.commit()  # without rows it changes nothing
-            for loss in cast("list[Loss]", list(tail.losses.values())):
-                loss.end_epoch()
+        for loss in self._losses():
+            loss.end_epoch()
         self._rows_seen.fill(0)
         self._bracketed = False
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from tailwise.labels.bins import LabelBins, in_label_precision
 from tailwise.lookup import check_name
 from tailwise.networks.draws import normal_like
 from tailwise.networks.heads import Head, Latent, Perturbation, side_by_side
-from tailwise.networks.losses import FeatureDecoder, LatentBatch, Loss, LossOfMembers
+from tailwise.networks.losses import FeatureDecoder, LatentBatch, Loss
 from tailwise.networks.smoothing import LatentSmoother, NoSmoothing
 
 if TYPE_CHECKING:
@@ -26,19 +25,12 @@ _LIKELIEST = 8
 """Number of bins that `Marginal` averages over."""
 
 
-@dataclass(frozen=True)
-class Latents:
+class Latents(NamedTuple):
     """Latent rows to predict, and where their distributions are centred (VIR:offset)."""
 
     mean: Tensor  # (N, D)
     var: Tensor | None  # (N, D)
     base: Tensor | None  # (N,)
-
-    def repeated(self, times: int) -> Latents:
-        """Return all rows, and all again, ... (times N, D)"""
-        var = None if self.var is None else self.var.repeat(times, 1)
-        base = None if self.base is None else self.base.repeat(times)
-        return Latents(self.mean.repeat(times, 1), var, base)
 
 
 class Offset(nn.Module):
@@ -97,14 +89,14 @@ class Tail(nn.Module):
         self.losses = nn.ModuleDict()
         for name, losses in method.make_losses(dim, bins, members).items():
             if name != "reconstruction" or decoder is not None:
-                self.losses[name] = LossOfMembers(losses) if len(losses) > 1 else losses[0]
+                self.losses[name] = nn.ModuleList(losses)
         weights: Weights | None = method.make("weights", bins)
         self.weighs_losses = weights is not None and weights.on != "count"
         self.weighs_counts = weights is not None and weights.on != "loss"
         self.usual_weight = weights.usual if weights is not None and self.weighs_counts else 1.0
         per_bin = np.ones(len(bins)) if weights is None else weights.per_bin
         self.w = nn.Buffer(torch.as_tensor(per_bin, dtype=torch.float32))
-        self.inference: Inference = method.make("inference")
+        self.inference = method.inference.name
         self.perturbation: Perturbation | None = method.make("perturbation")
         self.noise: Tensor | None
         drawn = None
@@ -191,11 +183,13 @@ class Tail(nn.Module):
             prediction = self._distribution(z, self.w[index] if self.weighs_counts else None, base)
         batch = LatentBatch(x, rows, z_mean, z_var, z, prediction, target, index, self.decoder)
         losses = {}
-        for name, loss in cast("dict[str, Loss]", dict(self.losses)).items():
+        for name, modules in self.losses.items():
+            copies = cast("Sequence[Loss]", modules)
+            loss = copies[0]
             if of_latents is not None and loss.of_latents != of_latents:
                 losses[name] = torch.zeros_like(target).reshape(-1, self.members).mean(1)
                 continue
-            per_row = loss.weight * self._per_row(loss, batch)
+            per_row = loss.weight * self._per_row(copies, batch)
             if weighted and self.weighs_losses and loss.weighted:
                 per_row = self.w[index] * per_row
             if labelled is not None:
@@ -203,13 +197,15 @@ class Tail(nn.Module):
             losses[name] = per_row.reshape(-1, self.members).mean(1)
         return losses
 
-    def _per_row(self, loss: Loss, batch: LatentBatch) -> Tensor:
-        """Return a loss of each row, in the precision that it needs. (N,)"""
+    def _per_row(self, copies: Sequence[Loss], batch: LatentBatch) -> Tensor:
+        """Return a loss of each row, in the precision that it needs; members may have copies of it. (N,)"""
+        loss = copies[0]
         half = loss.reads_input and torch.is_autocast_enabled(batch.y.device.type)
         with torch.autocast(batch.y.device.type, enabled=half):
-            if self.members > 1 and (loss.compares_rows or loss.reads_input):
-                return torch.stack([loss(rows) for rows in batch.members(self.members)], 1).flatten()
-            return cast("Tensor", loss(batch))
+            if self.members == 1 or not (loss.compares_rows or loss.reads_input):
+                return cast("Tensor", loss(batch))
+            rows = enumerate(batch.members(self.members))
+            return torch.stack([copies[k % len(copies)](part) for k, part in rows], 1).flatten()
 
     # -- prediction ----------------------------------------------------------------------------
 
@@ -224,12 +220,9 @@ class Tail(nn.Module):
         """Return the prediction of each label by each member. (..., K, F) -> (..., K)"""
         base, shape = self._base(offset, features.shape[:-2]), features.shape[:-1]
         _, z_mean, z_var = self._rows(features)
-        rule = self.inference
-        if inference is not None:
-            check_name("inference", inference, INFERENCES)
-            rule = INFERENCES[inference]()
+        check_name("inference", inference or self.inference, INFERENCES)
         with torch.autocast(z_mean.device.type, enabled=False):
-            rows = rule(self, Latents(z_mean, z_var, base))
+            rows = INFERENCES[inference or self.inference](self, Latents(z_mean, z_var, base))
             return self.in_label_units(rows.map(lambda p: p.reshape(shape)))
 
     def predict(self, rows: Latents, index: Tensor | None = None) -> Distribution:
@@ -266,19 +259,16 @@ class Tail(nn.Module):
 
     def set_extra_state(self, state: Tensor) -> None:
         """Refuse a state with other bins."""
-        location, scale, *rest = state.tolist()
-        edges, bins = np.array(rest), self.bins
-        tolerance = 1e-6 * np.diff(bins.edges).min()
-        if edges.shape != bins.edges.shape or np.abs(edges - bins.edges).max() > tolerance:
-            raise ValueError(
-                f"this state was trained with {len(edges) - 1} bins from {edges[0]:g} to {edges[-1]:g}, but "
-                f"the model has {len(bins)} from {bins.edges[0]:g} to {bins.edges[-1]:g}: build the model "
-                "with the same bins"
+        now = self.get_extra_state()
+        tolerance = 1e-6 * np.diff(self.bins.edges).min()
+        if state.shape != now.shape or not torch.allclose(state.to(now), now, rtol=0, atol=tolerance):
+            words = "{} bins from {:g} to {:g} of labels with mean {:g} and spread {:g}"
+            theirs, ours = (
+                words.format(len(of) - 3, of[2], of[-1], of[0], of[1])
+                for of in (state.tolist(), now.tolist())
             )
-        if abs(location - bins.location) > tolerance or abs(scale - bins.scale) > tolerance:
             raise ValueError(
-                f"this state was trained on labels of mean {location:g} and spread {scale:g}, but the "
-                f"bins of this model have {bins.location:g} and {bins.scale:g}: build it with the same bins"
+                f"this state was trained with {theirs}, but the model has {ours}: build it with the same bins"
             )
 
 
@@ -289,49 +279,34 @@ def _members_first(parameter: Tensor) -> Tensor:
 # -- prediction without labels -----------------------------------------------------------------
 
 
-class Inference(ABC):
-    """A rule that predicts latent rows without their labels."""
-
-    @abstractmethod
-    def __call__(self, tail: Tail, rows: Latents) -> Distribution:
-        """Return the distribution of each row's standardised label, (N,).
-
-        ``tail.predict(rows)`` neither weights nor recolours; ``tail.predict(rows, index)`` does so by label
-        bins (N,). ``tail.bin_of(prediction)`` are the bins of predicted means, ``tail.bins`` all of them.
-        """
+def plain(tail: Tail, rows: Latents) -> Distribution:
+    """Predict without weights and without recolouring, as the preview code does."""
+    return tail.predict(rows)
 
 
-class Plain(Inference):
-    """No weights and no recolouring, as in the preview code."""
-
-    def __call__(self, tail: Tail, rows: Latents) -> Distribution:
-        """Predict once."""
-        return tail.predict(rows)
-
-
-class SelfInference(Inference):
-    """Predict like `Plain`, then with the weight of the predicted bin.
+def self_inference(tail: Tail, rows: Latents) -> Distribution:
+    """Predict like `plain`, then with the weight of the predicted bin.
 
     Latents are recoloured by its statistics if the option `at_inference` of smoothing says so.
     """
-
-    def __call__(self, tail: Tail, rows: Latents) -> Distribution:
-        """Predict twice."""
-        return tail.predict(rows, tail.bin_of(tail.predict(rows)))
+    return tail.predict(rows, tail.bin_of(tail.predict(rows)))
 
 
-class Marginal(Inference):
-    """The average over the bins that are likely under a first prediction, each with its weight."""
-
-    def __call__(self, tail: Tail, rows: Latents) -> Distribution:
-        """Predict once, then for each likely bin."""
-        log_mass = tail.bin_log_mass(tail.predict(rows))  # (B, N)
-        top, index = log_mass.topk(min(_LIKELIEST, len(log_mass)), dim=0)  # (K, N)
-        likely = len(index)
-        prediction = tail.predict(rows.repeated(likely), index.reshape(-1))  # (K N,)
-        shares = top.softmax(0)
-        return Mixture(prediction.map(lambda p: p.reshape(likely, -1)), shares, check=False)
+def marginal(tail: Tail, rows: Latents) -> Distribution:
+    """Average over the bins that are likely under a first prediction, each with its weight."""
+    log_mass = tail.bin_log_mass(tail.predict(rows))  # (B, N)
+    top, index = log_mass.topk(min(_LIKELIEST, len(log_mass)), dim=0)  # (K, N)
+    mean, var, base = (t if t is None else torch.cat([t] * len(index)) for t in rows)
+    prediction = tail.predict(Latents(cast("Tensor", mean), var, base), index.reshape(-1))  # (K N,)
+    return Mixture(prediction.map(lambda p: p.reshape(len(index), -1)), top.softmax(0), check=False)
 
 
-INFERENCES: dict[str, type[Inference]] = {"plain": Plain, "self": SelfInference, "marginal": Marginal}
-"""Rules by name; each is made with its options."""
+INFERENCES: dict[str, Callable[[Tail, Latents], Distribution]] = {
+    "plain": plain,
+    "self": self_inference,
+    "marginal": marginal,
+}
+"""Rules that predict latent rows without their labels, by name. They return (N,) of standardised labels.
+
+``tail.predict(rows)`` neither weights nor recolours; ``tail.predict(rows, index)`` does so by bins (N,).
+"""
