@@ -135,12 +135,11 @@ class Log(Transform):
         Nothing is added to them if the smallest is at least `LEAST_PART` of the median of those above 0.
         Otherwise that part is added, or the smallest label above 0 if it is more.
         """
-        if (labels < 0).any() or not (labels > 0).any():
-            row = int(np.argmax(labels < 0))
-            what = f"it is {labels[row]:.9g} in row {row}" if (labels < 0).any() else "all labels are 0"
+        row = int(np.argmin(labels))
+        if labels[row] < 0 or not labels.any():
             raise ValueError(
-                "target_transform='log' takes labels that are never negative, and some that are above 0: "
-                f"{what}. Take 'yeo-johnson', or None"
+                "target_transform='log' takes labels that are never negative, and some that are above 0: the "
+                f"smallest is {labels[row]:.9g} in row {row}. Take 'yeo-johnson', or None"
             )
         above = labels[labels > 0]
         least = LEAST_PART * float(np.median(above))
@@ -228,9 +227,9 @@ class Tabulated(Transform):
     """Their latent labels, ascending. (K,)"""
 
     def __post_init__(self) -> None:
-        if self.knots.shape != self.values.shape or self.knots.ndim != 1 or len(self.knots) < 2:
-            raise ValueError("a transform needs as many latent labels as labels, and at least two")
-        if (np.diff(self.knots) <= 0).any() or (np.diff(self.values) <= 0).any():
+        if self.knots.shape != self.values.shape or self.knots.ndim != 1:
+            raise ValueError("a transform needs as many latent labels as labels")
+        if len(self.knots) < 2 or (np.diff([self.knots, self.values]) <= 0).any():
             raise ValueError("target_transform must increase with the label")
 
     @classmethod
@@ -239,14 +238,12 @@ class Tabulated(Transform):
         fitted = clone(transformer).fit(labels[:, None])
         points = np.quantile(labels, np.linspace(0, 1, KNOTS))
         knots = np.unique(np.append(points, np.linspace(labels.min(), labels.max(), KNOTS)))
-        values = np.asarray(fitted.transform(knots[:, None]), np.float64).reshape(len(knots), -1)
-        name = f"target_transform={type(transformer).__name__}(...)"
-        if values.shape[1] != 1 or not np.isfinite(values).all():
-            raise ValueError(f"{name} must return one finite number per label")
-        values = values[:, 0]
-        if (np.diff(values) < 0).any() or values[0] == values[-1]:
-            raise ValueError(f"{name} must increase with the label: take another, or None")
-        kept = np.append(True, np.diff(values) > 0)
+        values = np.asarray(fitted.transform(knots[:, None]), np.float64)
+        if values.size != knots.size or not np.isfinite(values).all():
+            name = type(transformer).__name__
+            raise ValueError(f"target_transform={name}(...) must return one finite number per label")
+        values = values.reshape(-1)
+        kept = np.append(True, np.diff(values) != 0)
         return cls(knots[kept], values[kept])
 
     @property
