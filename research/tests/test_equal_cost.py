@@ -20,8 +20,7 @@ from tailwise_bench.pages import write_page
 from tailwise_bench.problem import HOLE, Problem
 from tailwise_bench.recipe import Budget, Recipe
 from tailwise_bench.runs import run_suite
-from tailwise_bench.sources.faces import Faces
-from tailwise_bench.sources.listing import ImageListing
+from tailwise_bench.sources.faces import Faces, ImageListing
 from tailwise_bench.spaces import Range, search_space
 from tailwise_bench.statistics import PLANNED
 from tailwise_bench.suites import Suite, get_suite
@@ -115,7 +114,7 @@ def test_faces_have_the_holes_of_the_protocols(
         def problem_of(self, listing: ImageListing, seed: int, suite: str) -> Problem:
             rows = [listing.labels[listing.rows(part)] for part in ("train", "val", "test")]
             arrays = [array for y in rows for array in (np.zeros((len(y), 1)), y)]
-            return Problem(self.name, seed, *arrays, total=len(listing), suite=suite)
+            return Problem(self.name, seed, *arrays, total=len(listing.names), suite=suite)
 
     problem = HoledFaces(Listed("faces", "", "", 8), hole).problem(0, max_rows=0, suite="")
     assert problem.name == f"faces-{hole}"

@@ -6,16 +6,63 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tailwise.images import decode_pictures, make_augmentation
+from tailwise.images.pictures import ImageError, PictureFiles
+from tailwise.labels.bins import checked_labels
 from tailwise.networks.backbones import Backbone
 from tailwise.networks.images import IMAGE_BACKBONES, ImageDecoder, make_image_backbone
+from tailwise.tables.read import parse_table, read_table
 from tailwise.training.batches import Transform
 from tailwise_bench.problem import DataSet, Problem, data_folder
 from tailwise_bench.recipe import DataKind
-from tailwise_bench.sources.listing import ImageListing, read_listing
+
+PARTS = ("train", "val", "test")
+SAME = {"valid": "val", "validation": "val", "dev": "val", "training": "train", "testing": "test"}
+
+
+@dataclass(frozen=True, eq=False)
+class ImageListing:
+    """Names of pictures inside a folder or an archive, with a label and a part for each."""
+
+    names: tuple[str, ...]
+    labels: NDArray[np.float64]  # (N,)
+    parts: NDArray[np.str_]  # (N,): train, val or test
+
+    def rows(self, part: str) -> NDArray[np.int64]:
+        """Return the row numbers of a part."""
+        return np.flatnonzero(self.parts == part).astype(np.int64)
+
+    def take(self, rows: NDArray[Any]) -> ImageListing:
+        """Return some rows, in the given order."""
+        names = tuple(self.names[int(row)] for row in rows)
+        return ImageListing(names, self.labels[rows], self.parts[rows])
+
+    def without(self, inside: NDArray[np.bool_]) -> ImageListing:
+        """Return the listing without the training and validation rows of a mask. inside: (N,)"""
+        return self.take(np.flatnonzero(~inside | (self.parts == "test")))
+
+
+def read_listing(source: Path) -> ImageListing:
+    """Read a table with the columns age, path and split, or the one CSV file of a zip archive."""
+    if source.suffix.lower() == ".zip":
+        archive = PictureFiles(source)
+        (name,) = archive.names((".csv",))
+        table = parse_table(archive.read(name), f"{name} in {source}")
+    else:
+        table = read_table(source)
+    if missing := [column for column in ("age", "path", "split") if column not in table.columns]:
+        raise ImageError(f"{source} has no column {missing[0]!r}")
+    labels = checked_labels(table["age"].to_numpy(), f"ages of {source}")
+    parts = table["split"].astype(str).str.strip().str.lower().replace(SAME).to_numpy(dtype="<U5")
+    if unknown := set(parts.tolist()) - set(PARTS):
+        raise ImageError(f"{source}: a split is {unknown.pop()!r}, not one of {', '.join(PARTS)}")
+    return ImageListing(tuple(map(str, table["path"])), labels, parts)
 
 
 @dataclass(frozen=True)
@@ -34,12 +81,7 @@ class Faces:
 
     def read(self) -> ImageListing:
         """Read the listing."""
-        folder = data_folder(self.folder)
-        if not (folder / self.listing).is_file():
-            raise FileNotFoundError(
-                f"{folder / self.listing} is missing: set TAILWISE_DATA to the folder that has it"
-            )
-        return read_listing(folder / self.listing)
+        return read_listing(data_folder(self.folder) / self.listing)
 
     def problem(self, seed: int, *, max_rows: int = 0, suite: str = "") -> Problem:
         """Read the listing and decode what the cache lacks; the seed only affects weights and batches."""
@@ -47,10 +89,8 @@ class Faces:
 
     def problem_of(self, listing: ImageListing, seed: int, suite: str) -> Problem:
         """Decode the pictures of a listing."""
-        from tailwise.images import decode_pictures
-
         folder = data_folder(self.folder)
-        rows = {part: listing.rows(part) for part in ("train", "val", "test")}
+        rows = {part: listing.rows(part) for part in PARTS}
         ordered = listing.take(np.concatenate(list(rows.values())))
         archive = None if self.archive is None else folder / self.archive
         root = archive if archive is not None and archive.is_file() else folder
@@ -63,7 +103,7 @@ class Faces:
             self.name,
             seed,
             *(x_train, y_train, x_valid, y_valid, x_test, y_test),
-            total=len(listing),
+            total=len(listing.names),
             suite=suite,
         )
 
@@ -92,8 +132,6 @@ def image_decoder(problem: Problem, latent_dim: int) -> ImageDecoder:
 
 
 def _augment(problem: Problem, *, name: str) -> Transform:
-    from tailwise.images import make_augmentation
-
     return make_augmentation(name)
 
 
