@@ -6,13 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from research.tests.conftest import Offset, small_problem
 from tailwise.methods import available_methods, get_method
 from tailwise.report.results import read_results
 from tailwise_bench.choose import choose_contenders
-from tailwise_bench.cli import app
 from tailwise_bench.contenders import Outcome
 from tailwise_bench.holes import HOLES, Holed, HoledFaces
 from tailwise_bench.measure import measure
@@ -22,7 +20,6 @@ from tailwise_bench.recipe import Budget, Recipe
 from tailwise_bench.runs import run_suite
 from tailwise_bench.sources.faces import Faces, ImageListing
 from tailwise_bench.spaces import Range, search_space
-from tailwise_bench.statistics import PLANNED
 from tailwise_bench.suites import Suite, get_suite
 
 
@@ -131,13 +128,6 @@ def test_an_extrapolation_leaves_out_ends_that_many_rows_have() -> None:
     assert HOLES["bimodal"].ends(labels) == (0.0, 2.0)
 
 
-def test_holes_and_budgets_of_suites() -> None:
-    suite = get_suite("since-vir-holes")
-    assert [s.name for s in suite.sources][:3] == [f"abalone-{hole}" for hole in HOLES]
-    assert suite.label == "since-vir-holes" and suite.recipe.budget == Budget("seconds", 5)
-    assert get_suite("since-vir").label == "tabular"
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -150,18 +140,3 @@ def test_mistakes_are_named(line: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(f"like = 'quick'\nmethods = ['vanilla']\n{line}\n")
     with pytest.raises(ValueError, match=words):
         get_suite(str(tmp_path / "own.toml"))
-
-
-def test_the_command_has_a_budget(tmp_path: Path) -> None:
-    folder = str(tmp_path)
-    run = ["run", "quick", "--methods", "vanilla", "--data", "generated", "--seeds", "1", "--epochs", "1"]
-    done = CliRunner().invoke(app, [*run, "--budget", "0.5", "--out", folder, "--work", folder])
-    assert done.exit_code == 0, done.output
-    assert "may spend 0.5 seconds" in (tmp_path / "quick.md").read_text()
-
-
-def test_rivals_are_named_before_the_runs() -> None:
-    suite = get_suite("since-vir")
-    names = [contender.name for contender in choose_contenders(suite.methods)]
-    assert set(suite.planned) == {*names} - {"vir"}
-    assert get_suite("tabular").planned == PLANNED

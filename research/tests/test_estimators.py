@@ -45,12 +45,6 @@ def test_the_log_form_has_split_conformal_ends_in_label_units(monkeypatch: pytes
     assert found.held_mae == pytest.approx(np.abs(np.exp(part) - y[held]).mean())
 
 
-def test_labels_below_zero_have_no_logarithm(monkeypatch: pytest.MonkeyPatch) -> None:
-    y = np.exp(np.linspace(0, 5, 99)) - 2
-    plain, log = (fitted(name, monkeypatch, y)[2] for name in ("catboost", "catboost-log"))
-    np.testing.assert_array_equal(plain.upper, log.upper)
-
-
 def test_cross_validated_ends_are_those_of_its_definition(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, found, new = fitted("catboost-cv", monkeypatch)
     fold = np.random.default_rng(3).permutation(99) % 5
@@ -93,18 +87,6 @@ def test_the_best_form_has_the_lowest_held_out_error_and_the_time_of_all() -> No
     lines = [record(name, mae) for name, mae in zip(FORMS, (3, 1, 2, 4), strict=True)]
     (best,) = best_forms([*lines, record(FORMS[0], 1, "unfinished")])
     assert (best["form"], best["seconds"]["fit"]) == (FORMS[1], 4.0)
-
-
-def test_cross_validated_intervals_stay_on_labels_where_logarithms_are_worse(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rng = np.random.default_rng(0)
-    x = pd.DataFrame({"x": rng.exponential(size=99)})
-    y = 10 * x["x"].to_numpy() + 5 + 0.1 * rng.normal(size=99)  # skewed, and a line
-    monkeypatch.setattr(estimators, "_catboost", line)
-    found = estimators.fit_cross_validated(x, y, 0)(pd.DataFrame({"x": [3.0, 4.0]}))
-    assert found.mean[0] == pytest.approx(35, abs=0.1)
-    assert 0.1 < found.upper[0] - found.lower[0] < 1
 
 
 def test_widths_are_compared_where_as_many_rare_labels_are_inside() -> None:

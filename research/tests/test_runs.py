@@ -10,11 +10,8 @@ import pytest
 from research.tests.conftest import Offset
 from tailwise.report.results import read_records, read_results
 from tailwise_bench.choose import choose_contenders
-from tailwise_bench.contenders import Contender, from_registry
+from tailwise_bench.contenders import Contender
 from tailwise_bench.estimators import Estimator, Prediction
-from tailwise_bench.measure import measure
-from tailwise_bench.problem import Problem
-from tailwise_bench.recipe import Recipe
 from tailwise_bench.runs import Summary, run_suite, take_times
 from tailwise_bench.suites import Suite, get_suite
 from tailwise_bench.tables import TEST_SHARE
@@ -114,10 +111,3 @@ def test_estimators_run_on_natural_splits(tmp_path: Path, monkeypatch: pytest.Mo
     assert set(line["metrics"]["raw"]["all"]) == {
         *("mae", "rmse", "crps", "coverage", "width", "interval_score")
     }
-
-
-def test_the_method_of_the_paper_is_scored_by_s_hat(problem: Problem, recipe: Recipe) -> None:
-    """The epistemic variance, as the preview code's form of the Gaussian NLL always has it."""
-    for name, same in (("vir-paper", True), ("vir", False)):
-        for kind, scores in measure(from_registry(name), problem, recipe, {})[-1]["metrics"].items():
-            assert (scores["all"]["gaussian_nll"] == scores["all"]["gaussian_nll_reference"]) == same, kind

@@ -13,7 +13,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
-from tailwise.networks.network import fresh_copy
 from tailwise.training.loop import TrainConfig, fit, predict
 from tailwise_bench.networks.sentence_pairs import BiLSTMPair, PairDecoder, VectorPair, pair_features
 from tailwise_bench.sentences.batches import BatchesByLength
@@ -62,10 +61,6 @@ def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: str) -> None:
 )
 def test_tokens(text: str, tokens: str) -> None:
     assert tokenize(text) == tokens.split()
-
-
-def test_words_are_ordered_by_frequency_then_alphabet() -> None:
-    assert Vocabulary.build(["b b a", "c a b"]).words == ("b", "a", "c")
 
 
 @pytest.mark.parametrize(
@@ -167,20 +162,6 @@ def test_dropout_leaves_equal_sentences_equal() -> None:
     _, _, apart, _ = net(same).chunk(4, -1)
     assert (apart == 0).all(), "|u - v| of a sentence and itself"
     assert not torch.equal(net(same), net(same)), "dropout must act"
-
-
-def test_a_sentence_without_words_is_defined() -> None:
-    net = _small(projection=None).eval()
-    features = net(torch.tensor([[[0, 0], [1, 2]]]))
-    assert torch.isfinite(features).all()
-    assert (features[:, :10] == 0).all()
-
-
-def test_copies_keep_the_vectors_and_draw_new_weights() -> None:
-    net = _small()
-    twin = fresh_copy(net)
-    assert torch.equal(net.vectors, twin.vectors)  # type: ignore[arg-type]
-    assert not torch.equal(net.layers[0].forth.weight_hh_l0, twin.layers[0].forth.weight_hh_l0)  # type: ignore[union-attr, arg-type]
 
 
 def test_vector_pair_standardises_by_its_rows() -> None:

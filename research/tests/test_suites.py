@@ -1,6 +1,5 @@
 """Suites are files: what they may say, and the names of contenders in them."""
 
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -119,10 +118,3 @@ def test_prepared_rows_are_those_of_stored_lines(
     stored = {(r["data"], r["seed"]): r["digest"] for r in read_results(RESULTS / f"{name}.jsonl")}
     source = get_suite(name).sources[0]
     assert source.problem(0, max_rows=4000, suite=name).digest == stored[source.name, 0]
-
-
-def test_the_paper_has_every_region_of_every_method() -> None:
-    from tailwise_bench.pages import FOLDER
-
-    tables = tomllib.loads((FOLDER / "paper.toml").read_text(encoding="utf-8"))
-    assert all(len(row) == 4 for table in tables.values() for row in table.values())

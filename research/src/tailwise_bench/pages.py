@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,7 @@ def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], R
     reference = suite.reference if suite.reference in results.methods else results.methods[0]
     base = "vanilla" if "vanilla" in results.methods else reference
     title, ours = results.titles[base], results.titles
+    tuned = {record["method"] for record in results.records if "trials" in record}
     compared = suite.planned if reference == "vir" and len(results.seeds) > 1 else ()
     families = {f: planned(results, f, reference, compared) for f in headlines}
     tested = {of.rival for family in families.values() for of in family}
@@ -87,6 +88,9 @@ def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], R
         ]
         logs = [math.log(pair[0] / pair[1]) if len(pair) == 2 else math.nan for pair in seconds]
         return math.exp(np.mean(logs))
+
+    def explored(method: str, figure: Figure) -> str:
+        return _effect(effect(results, figure, method, reference), figure)
 
     def rank(figure: Figure) -> Column:
         return Column(figure.name, lambda m: (number(ranks[figure][m]), ranks[figure][m]))
@@ -131,8 +135,16 @@ def suite_page(suite: Suite, results: Results, times: Mapping[tuple[str, str], R
             pivot(caption, [*relative, *spent], order, ours),
         ],
         "planned": _planned(results, families, reference),
-        "explored": _explored(results, headlines, reference, others),
-        "fixed": _untried(results),
+        "explored": pivot(
+            f"{ours[reference]} against each other contender [95% interval]",
+            [text_column(_full_name(f), explored, f) for f in headlines],
+            others,
+            ours,
+            "other",
+        )
+        if others
+        else "",
+        "fixed": [ours[m] for m in results.methods if m not in tuned],
         "calibration": _calibration(results),
         "tables": [_data_table(results, data, order, regions) for data in results.data],
         "tuning": _tuning(results),
@@ -196,12 +208,9 @@ def _planned(results: Results, families: Mapping[Figure, Sequence[Effect]], refe
         of = cells[figure, rival]
         return _effect(of, figure) + ("" if of.verdict == "open" else " *")
 
-    def holm_p(rival: str, figure: Figure) -> str:
-        return p_value(cells[figure, rival].adjusted)
-
     captions = {
         f"{results.titles[reference]} against each rival [95% interval]; * Holm p below 0.05": starred,
-        "Holm p": holm_p,
+        "Holm p": lambda rival, figure: p_value(cells[figure, rival].adjusted),
     }
     return [
         pivot(
@@ -209,17 +218,6 @@ def _planned(results: Results, families: Mapping[Figure, Sequence[Effect]], refe
         )
         for caption, cell in captions.items()
     ]
-
-
-def _explored(results: Results, figures: Sequence[Figure], reference: str, rivals: Sequence[str]) -> str:
-    """Return the effects against all contenders outside the planned family, without tests."""
-
-    def cell(method: str, figure: Figure) -> str:
-        return _effect(effect(results, figure, method, reference), figure)
-
-    columns = [text_column(_full_name(f), cell, f) for f in figures]
-    caption = f"{results.titles[reference]} against each other contender [95% interval]"
-    return pivot(caption, columns, rivals, results.titles, "other") if rivals else ""
 
 
 def _effect(of: Effect, figure: Figure) -> str:
@@ -233,21 +231,18 @@ def _effect(of: Effect, figure: Figure) -> str:
 
 
 def _calibration(results: Results) -> str:
-    kinds = [(m, c) for m in CALIBRATED_ROWS if m in results.methods for c in (False, True)]
-    titles = {f"{m} {c}": results.titles[m] + (", calibrated" if c else "") for m, c in kinds}
+    kinds = {f"{m} {c}": (m, c) for m in CALIBRATED_ROWS if m in results.methods for c in (False, True)}
+    titles = {key: results.titles[m] + (", calibrated" if c else "") for key, (m, c) in kinds.items()}
+
+    def mean(key: str, figure: Figure) -> float:
+        method, calibrated = kinds[key]
+        return nanmean(results.means(replace(figure, calibrated=calibrated), method))
+
+    regions = ("all", "many", "few")
     columns = [
-        plain_column(
-            {"nll": f"NLL {r}", "coverage": f"90% coverage {r}", "ence": "ENCE"}[metric],
-            lambda key, f: nanmean(
-                results.means(replace(f, calibrated=key.endswith("True")), key.partition(" ")[0])
-            ),
-            Figure(metric, r),
-        )
-        for metric, r in (
-            *(("nll", r) for r in ("all", "many", "few")),
-            *(("coverage", r) for r in ("all", "many", "few")),
-            ("ence", "all"),
-        )
+        *(plain_column(f"NLL {r}", mean, Figure("nll", r)) for r in regions),
+        *(plain_column(f"90% coverage {r}", mean, Figure("coverage", r)) for r in regions),
+        plain_column("ENCE", mean, Figure("ence")),
     ]
     caption = "Before and after calibration on the validation part, mean over data sets"
     return pivot(caption, columns, list(titles), titles) if titles else ""
@@ -292,12 +287,6 @@ def _tuning(results: Results) -> str:
     methods = [method for method in results.methods if tuned[method]]
     caption = "Tuning: the same number of configurations for every contender"
     return pivot(caption, columns, methods, results.titles) if methods else ""
-
-
-def _untried(results: Results) -> list[str]:
-    """Return the titles of contenders without a search."""
-    tried = {record["method"] for record in results.records if "trials" in record}
-    return [results.titles[method] for method in results.methods if method not in tried]
 
 
 def _searched(of: Any) -> str:
@@ -546,7 +535,7 @@ def _time_ratio(results: Results, kind: str, method: str, base: str) -> float:
 # -- what all pages say --------------------------------------------------------------------------
 
 
-def origin(results: Results, reference: str | None = None) -> dict[str, Any]:
+def origin(results: Results) -> dict[str, Any]:
     """Return counts of lines by state of the code and by machine, and what changed since in which methods."""
     codes: dict[str, list[str]] = {}
     places: dict[str, int] = {}
@@ -568,14 +557,15 @@ def origin(results: Results, reference: str | None = None) -> dict[str, Any]:
     }
 
 
-KINDS = {
-    "suite": suite_page,
-    "ablations": ablations_page,
-    "estimator": estimator_page,
-    "pairs": pairs_page,
-    "faces": regions_page,
-    "depth": regions_page,
+KINDS: dict[str, tuple[Callable[..., dict[str, Any]], str]] = {
+    "suite": (suite_page, "suite.md"),
+    "ablations": (ablations_page, "ablations.md"),
+    "estimator": (estimator_page, "estimator.md"),
+    "pairs": (pairs_page, "pairs.md"),
+    "faces": (regions_page, "regions.md"),
+    "depth": (regions_page, "regions.md"),
 }
+"""What fills the fields of each kind of page, and its template."""
 
 
 def write_page(suite: Suite, lines: Path, out: Path, times: Path | None = None) -> Path:
@@ -586,12 +576,9 @@ def write_page(suite: Suite, lines: Path, out: Path, times: Path | None = None) 
         raise ValueError(
             f"{lines} has no run of {suite.reference}, the reference of all others: run it first"
         )
-    known = {} if times is None else finished_runs(read_records(times))
-    by_run = {(data, method): line for (data, method, _), line in known.items()}
+    timed = {} if times is None else finished_runs(read_records(times))
     first = results.records[0]
-    weights = (
-        [get_method(name).title for name in BALANCED_OTHERWISE] if first["recipe"].get("weights") else []
-    )
+    fill, template = KINDS[suite.page]
     fields = {
         "suite": suite,
         "results": results,
@@ -599,16 +586,13 @@ def write_page(suite: Suite, lines: Path, out: Path, times: Path | None = None) 
         "expected": len(results.data)
         * sum(len(seeds) * len(methods) for seeds, methods in results.methods_by_seeds.items()),
         "origin": origin(results),
-        "balanced_otherwise": weights,
-        **KINDS[suite.page](suite, results, by_run),
+        "balanced_otherwise": [get_method(name).title for name in BALANCED_OTHERWISE]
+        if first["recipe"].get("weights")
+        else [],
+        **fill(suite, results, {(data, method): line for (data, method, _), line in timed.items()}),
     }
-    return _write(f"{'regions' if suite.page in ('faces', 'depth') else suite.page}.md", fields, out)
-
-
-def _write(template: str, fields: Mapping[str, Any], out: Path) -> Path:
-    loader = jinja2.FileSystemLoader(FOLDER / "templates")
     words = jinja2.Environment(
-        loader=loader,
+        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,

@@ -139,9 +139,6 @@ class Results(RunResults):
         return np.exp(found) if figure.metric in RATIOS else np.array(found)
 
 
-Over = Literal["data", "seeds"]
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values for m comparisons (Holm, 1979): the k-th smallest is multiplied by m - k + 1.
 
@@ -160,23 +157,30 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in adjusted]
 
 
-def changes(results: Results, figure: Figure, method: str, reference: str, over: Over) -> np.ndarray:
+def paired(results: Results, figure: Figure, method: str, reference: str) -> dict[str, dict[int, float]]:
+    """Return the changes of a contender against the reference by data set and seed, where both have runs."""
+    found = {}
+    for data in results.data:
+        theirs, ours = results.runs(data, reference), results.runs(data, method)
+        changes = {s: figure.change(figure.of(ours[s]), figure.of(theirs[s])) for s in ours if s in theirs}
+        if known := {seed: change for seed, change in changes.items() if not math.isnan(change)}:
+            found[data] = known
+    return found
+
+
+def changes(
+    results: Results, figure: Figure, method: str, reference: str, over: Literal["data", "seeds"]
+) -> np.ndarray:
     """Return the changes of a contender against the reference by data set or by seed. (U,)
 
     By data set it is the mean over seeds. By seed it is the mean over the data sets that both have, for the
     seeds that have all of them.
     """
-    found: dict[str, dict[int, float]] = {}
-    for data in results.data:
-        ours, theirs = results.runs(data, reference), results.runs(data, method)
-        both = {s: figure.change(figure.of(theirs[s]), figure.of(ours[s])) for s in ours if s in theirs}
-        known = {seed: change for seed, change in both.items() if not math.isnan(change)}
-        if known:
-            found[data] = known
+    found = paired(results, figure, method, reference).values()
     if over == "data":
-        return np.array([np.mean(list(by_seed.values())) for by_seed in found.values()])
-    seeds = set.intersection(*map(set, found.values())) if found else set()
-    return np.array([np.mean([by_seed[seed] for by_seed in found.values()]) for seed in sorted(seeds)])
+        return np.array([np.mean(list(by_seed.values())) for by_seed in found])
+    seeds = set.intersection(*map(set, found)) if found else set()
+    return np.array([np.mean([by_seed[seed] for by_seed in found]) for seed in sorted(seeds)])
 
 
 def p_values(results: Results, figure: Figure, reference: str) -> dict[str, float]:
@@ -186,23 +190,21 @@ def p_values(results: Results, figure: Figure, reference: str) -> dict[str, floa
     configuration, so each seed counts once, with its mean over data sets. The tests say whether other seeds
     would show the same on these data sets; they assume that the changes by seed are about normal.
     """
-    found = {
-        method: _p_value(changes(results, figure, method, reference, "seeds"))
-        for method in results.methods
-        if method != reference
-    }
-    return dict(zip(found, holm(list(found.values())), strict=True))
+    rivals = [method for method in results.methods if method != reference]
+    found = []
+    for method in rivals:
+        values = changes(results, figure, method, reference, "seeds")
+        mean, known = values.sum() / max(len(values), 1), len(values) > 1
+        error = values.std(ddof=1) / math.sqrt(len(values)) if known else math.nan
+        found.append(_p_value(mean, error, len(values) - 1))
+    return dict(zip(rivals, holm(found), strict=True))
 
 
-def _p_value(values: np.ndarray) -> float:
-    """Return the two-sided p-value of a mean of 0. (U,)"""
-    if values.size < 2:
-        return math.nan
-    mean, error = float(values.mean()), float(values.std(ddof=1) / math.sqrt(values.size))
-    if mean == 0 or error == 0:
+def _p_value(mean: float, error: float, df: float) -> float:
+    """Return the two-sided p-value of a t-test of a mean of 0."""
+    if error == 0:
         return 0.0 if mean else 1.0
-    # Like `ttest_1samp`, whose checks take most of the time of a page with a thousand tests.
-    return float(2 * stats.t.sf(abs(mean) / error, values.size - 1))
+    return float(2 * stats.t.sf(abs(mean) / error, df))
 
 
 # -- effects and planned comparisons -------------------------------------------------------------
@@ -217,10 +219,6 @@ class Effect:
     """
 
     rival: str
-    pairs: int
-    """Number of runs of both on the same data set with the same seed."""
-    better: int
-    """Number of them in which the reference is better."""
     change: float
     low: float
     high: float
@@ -245,26 +243,16 @@ def effect(results: Results, figure: Figure, rival: str, reference: str) -> Effe
     over means by seed has S - 1. Data sets with a single common seed have no spread, and there is
     no interval.
     """
-    by_data = []
-    for data in results.data:
-        ours, theirs = results.runs(data, reference), results.runs(data, rival)
-        pairs = (figure.change(figure.of(ours[s]), figure.of(theirs[s])) for s in ours if s in theirs)
-        if known := [change for change in pairs if not math.isnan(change)]:
-            by_data.append(np.array(known))
-    every = np.concatenate(by_data) if by_data else np.empty(0)
-    counts = int(every.size), int((every < 0).sum())
+    by_data = [np.array(list(of.values())) for of in paired(results, figure, reference, rival).values()]
+    mean = float(np.mean([of.mean() for of in by_data])) if by_data else math.nan
     if not by_data or min(map(len, by_data)) < 2:
-        mean = float(np.mean([of.mean() for of in by_data])) if by_data else math.nan
-        return Effect(rival, *counts, mean, math.nan, math.nan, math.nan)
-    mean = float(np.mean([of.mean() for of in by_data]))
+        return Effect(rival, mean, math.nan, math.nan, math.nan)
     parts = np.array([of.var(ddof=1) / of.size for of in by_data])
-    if not parts.any():
-        return Effect(rival, *counts, mean, mean, mean, 0.0 if mean else 1.0)
-    error = math.sqrt(parts.sum()) / len(by_data)
-    df = parts.sum() ** 2 / sum(part**2 / (of.size - 1) for part, of in zip(parts, by_data, strict=True))
-    half = float(stats.t.ppf((1 + LEVEL) / 2, df)) * error
-    p = float(2 * stats.t.sf(abs(mean) / error, df))
-    return Effect(rival, *counts, mean, mean - half, mean + half, p)
+    error, df = math.sqrt(parts.sum()) / len(by_data), math.nan
+    if error:
+        df = parts.sum() ** 2 / sum(part**2 / (of.size - 1) for part, of in zip(parts, by_data, strict=True))
+    half = float(stats.t.ppf((1 + LEVEL) / 2, df)) * error if error else 0.0
+    return Effect(rival, mean, mean - half, mean + half, _p_value(mean, error, df))
 
 
 def planned(

@@ -8,6 +8,7 @@ joins both. R's last convolution is left out: the method's head takes its place,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol, cast
 
@@ -43,15 +44,9 @@ class _Encoder(Protocol):
 class PlainEncoder(nn.Module):
     """Four stages of strided convolutions, from 1/4 to 1/32 of the picture; does not need torchvision."""
 
-    def __init__(
-        self,
-        *,
-        width: int = 32,
-        mean: Sequence[float] = IMAGENET_MEAN,
-        std: Sequence[float] = IMAGENET_STD,
-    ) -> None:
+    def __init__(self, *, width: int = 32) -> None:
         super().__init__()
-        self.pixels = Pixels(mean, std)
+        self.pixels = Pixels(IMAGENET_MEAN, IMAGENET_STD)
         self.stage_dims = tuple(width * 2**k for k in range(4))
         self.first = _conv(3, width, 3, stride=2)
         before = (width, *self.stage_dims[:-1])
@@ -69,16 +64,9 @@ class PlainEncoder(nn.Module):
         return found
 
 
-def _resnet(name: str) -> Callable[..., nn.Module]:
-    def build(weights: str | None = None) -> nn.Module:
-        return make_image_backbone(name, weights=weights, mean=IMAGENET_MEAN, std=IMAGENET_STD)
-
-    return build
-
-
 DEPTH_ENCODERS: dict[str, Callable[..., nn.Module]] = {
-    "plain": lambda weights=None: PlainEncoder(),
-    **{name: _resnet(name) for name in STAGES},
+    "plain": PlainEncoder,
+    **{name: partial(make_image_backbone, name, mean=IMAGENET_MEAN, std=IMAGENET_STD) for name in STAGES},
 }
 """Encoders of a depth network by name."""
 
@@ -115,9 +103,7 @@ class DepthNet(Backbone):
     def __init__(self, encoder: str = "resnet50", *, weights: str | None = None, width: int = 64) -> None:
         super().__init__()
         check_name("encoder of depth", encoder, DEPTH_ENCODERS)
-        if encoder == "plain" and weights is not None:
-            raise ValueError("the encoder 'plain' starts from random weights: leave weights out")
-        self.encoder = DEPTH_ENCODERS[encoder](weights=weights)
+        self.encoder = DEPTH_ENCODERS[encoder](**({} if weights is None else {"weights": weights}))
         dims = tuple(cast("_Encoder", self.encoder).stage_dims)
         top = dims[-1]
         # For ResNet-50: 1024, then 512, 256, 128, 64.
@@ -151,15 +137,9 @@ class PixelDecoder(nn.Module):
     The likelihood is Gaussian and averaged over the channels, as `ImageDecoder` does.
     """
 
-    def __init__(
-        self,
-        latent_dim: int,
-        *,
-        mean: Sequence[float] = IMAGENET_MEAN,
-        std: Sequence[float] = IMAGENET_STD,
-    ) -> None:
+    def __init__(self, latent_dim: int) -> None:
         super().__init__()
-        self.pixels = Pixels(mean, std)
+        self.pixels = Pixels(IMAGENET_MEAN, IMAGENET_STD)
         self.linear = nn.Linear(latent_dim, 3)
 
     def nll(self, z: Tensor, x: Tensor) -> Tensor:

@@ -26,28 +26,6 @@ def pair_features(u: Tensor, v: Tensor) -> Tensor:
     return torch.cat([u, v, (u - v).abs(), u * v], -1)
 
 
-def _lengths(x: Tensor) -> Tensor:
-    """Return the number of words of each pair's longer sentence. (N, 2, L) -> (N,)"""
-    return (x != PADDING).sum(-1).amax(-1)
-
-
-def _sentences(x: Tensor) -> Tensor:
-    """Return all first sentences, then all second ones. (N, 2, L) -> (2 N, L)"""
-    if x.ndim != 3 or x.shape[1] != 2:
-        raise ValueError(f"pairs of sentences must have shape (N, 2, L), got {tuple(x.shape)}")
-    if x.is_floating_point():
-        raise ValueError(
-            f"word numbers must be integers, got {x.dtype}; for vectors of sentences use VectorPair"
-        )
-    return x.transpose(0, 1).reshape(-1, x.shape[-1])
-
-
-def _word_mean(words: Tensor, vectors: Tensor) -> Tensor:
-    """Return the mean word vector without padding, 0 for an empty sentence. (..., L) -> (..., D)"""
-    there = (words != PADDING).unsqueeze(-1)
-    return (F.embedding(words, vectors) * there).sum(-2) / there.sum(-2).clamp(min=1)
-
-
 class _BiLSTMLayer(nn.Module):
     """One layer, both directions, for sentences of unequal length, padded on the right.
 
@@ -95,8 +73,6 @@ class BiLSTMPair(Backbone):
     ) -> None:
         super().__init__()
         table = torch.as_tensor(np.asarray(vectors), dtype=torch.float32)
-        if table.ndim != 2 or layers < 1:
-            raise ValueError(f"vectors must be (words, dim) and layers at least 1, got {tuple(table.shape)}")
         # Not an `nn.Embedding`: the vectors are data and must not be drawn again.
         self.register_buffer("vectors", table)
         widths = [table.shape[1]] + [2 * hidden] * (layers - 1)
@@ -113,7 +89,10 @@ class BiLSTMPair(Backbone):
             )
             self.feature_dim = projection
 
-    row_lengths = staticmethod(_lengths)
+    @staticmethod
+    def row_lengths(x: Tensor) -> Tensor:
+        """Return the number of words of each pair's longer sentence. (N, 2, L) -> (N,)"""
+        return (x != PADDING).sum(-1).amax(-1)
 
     def encode(self, words: Tensor) -> Tensor:
         """Return sentence vectors: the maximum over time of the last layer. (2 N, L) -> (2 N, 2 hidden)
@@ -141,7 +120,7 @@ class BiLSTMPair(Backbone):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (N, 2, L) word numbers, padded on the right -> features (N, feature_dim)"""
-        u, v = self.encode(_sentences(x)).chunk(2)  # (N, 2 hidden) each
+        u, v = self.encode(x.transpose(0, 1).reshape(-1, x.shape[-1])).chunk(2)  # (N, 2 hidden) each
         features: Tensor = self.project(self.dropout(pair_features(u, v)))
         return features
 
@@ -169,7 +148,6 @@ class VectorPair(Backbone):
         input_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.dim = dim
         width = 3 * dim + 1
         self.register_buffer("location", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
@@ -182,8 +160,6 @@ class VectorPair(Backbone):
         self.feature_dim = self.network.feature_dim
 
     def _compared(self, x: Tensor) -> Tensor:
-        if x.shape[-2:] != (2, self.dim):
-            raise ValueError(f"pairs of vectors must have shape (N, 2, {self.dim}), got {tuple(x.shape)}")
         u, v = x.unbind(-2)
         return torch.cat([u + v, (u - v).abs(), u * v, F.cosine_similarity(u, v, dim=-1).unsqueeze(-1)], -1)
 
@@ -215,7 +191,9 @@ class PairDecoder(nn.Module):
         """Return the sentence embeddings of a pair. (N, 2, L) words or (N, 2, D) vectors -> (N, 2 D)"""
         if x.is_floating_point():
             return x.flatten(1)
-        return _word_mean(x, self.vectors).flatten(1)
+        there = (x != PADDING).unsqueeze(-1)
+        means = (F.embedding(x, self.vectors) * there).sum(-2) / there.sum(-2).clamp(min=1)
+        return means.flatten(1)
 
     def nll(self, z: Tensor, x: Tensor) -> Tensor:
         """Return -log p(embeddings | z) with unit variance, without constants. z: (N, D) -> (N,)"""

@@ -99,19 +99,19 @@ def depth_problem(
     name: str, seed: int, suite: str, parts: Sequence[Maps], *, per_bin: int | None = None
 ) -> Problem:
     """Return a problem with pictures as rows and maps as labels; the scored pixels balance the depths."""
-    _, valid, test = (depth for _, depth in parts)
-    pixels = int(np.isfinite(parts[0][1]).sum())
+    train, valid, test = parts
+    pixels = int(np.isfinite(train[1]).sum())
     return Problem(
         name,
         seed,
-        *(array for part in parts for array in part),
+        *(*train, *valid, *test),
         total=sum(len(depth) for _, depth in parts),
         suite=suite,
         edges=EDGES,
         shots=(round(SHARES[0] * pixels), round(SHARES[1] * pixels)),
         extra={
-            "valid_pixels": balanced_pixels(valid, per_bin=per_bin),
-            "test_pixels": balanced_pixels(test, per_bin=per_bin),
+            "valid_pixels": balanced_pixels(valid[1], per_bin=per_bin),
+            "test_pixels": balanced_pixels(test[1], per_bin=per_bin),
         },
         metrics=METRICS,
     )
