@@ -56,14 +56,10 @@ def test_golden_figures():
     assert found.rare_range == 0.5
     shares = np.array([150, 50, 10]) / 210
     assert found.evenness == pytest.approx(np.prod(shares**-shares) / 4)
-
-
-def test_skewness_and_tail_by_hand():
-    found = diagnose(np.repeat([0.0, 1.0], [750, 250]))
-    assert found.skewness == pytest.approx((1 - 2 * 0.25) / math.sqrt(0.25 * 0.75))
-    assert found.tail_range == 0.0
+    quarter = diagnose(np.repeat([0.0, 1.0], [750, 250]))
+    assert quarter.skewness == pytest.approx((1 - 2 * 0.25) / math.sqrt(0.25 * 0.75))
     outlier = diagnose(np.append(np.linspace(0, 1, 1000), 100.0))
-    assert outlier.tail_range == pytest.approx(0.99, abs=1e-3)
+    assert (quarter.tail_range, outlier.tail_range) == (0.0, pytest.approx(0.99, abs=1e-3))
 
 
 @pytest.mark.parametrize(
@@ -89,14 +85,9 @@ def test_abalone():
     assert found.verdict == "imbalanced"
     assert found.labels_by_region == {"many": 3842, "medium": 282, "few": 53}
     assert found.evenness == pytest.approx(0.416, abs=0.005)
-    assert found.summary().splitlines()[:7] == [
+    assert found.summary().splitlines()[:2] == [
         "Verdict: imbalanced",
         "4177 labels from 1 to 29 in 29 bins (whole-number labels, one bin for each step of 1)",
-        "",
-        "region                    bins   labels  of range",
-        "many (more than 100)        11     3842       38%",
-        "medium                       6      282       21%",
-        "few (fewer than 20)         12       53       41%",
     ]
     assert "41% of the range has fewer than 20 labels per bin, 1.3% of all labels" in found.advice[0]
 
@@ -140,11 +131,6 @@ def test_a_long_tail_above_zero_comes_with_edges_to_copy():
     assert "set bins" not in advice_for(tail - 1)
     crowded = advice_for(LABELS["lognormal"])
     assert crowded.count("set bins") == 1 and "transform the labels or use the edges above." in crowded
-
-
-def test_evenness_on_a_log_scale():
-    assert diagnose(LABELS["normal"]).log_evenness is None
-    assert diagnose(LABELS["lognormal"]).log_evenness > 0.4
 
 
 @pytest.mark.parametrize("labels", [[3.5], [3.5] * 1000, [0], np.full(7, -2)])
@@ -233,10 +219,4 @@ def test_plot_draws_every_occupied_bin(name):
 def test_bounds_are_proposed_where_labels_show_them(labels, bounds):
     found = diagnose(labels)
     assert found.bounds == bounds
-    said = [line for line in found.advice if "set bounds to" in line]
-    if bounds is None:
-        assert not said
-    else:
-        high = " (no upper end)" if bounds[1] is None else f"{bounds[1]:g}"
-        assert f"set bounds to {bounds[0]:g},{high}: no interval" in said[0]
-        assert f"If labels {'below 0' if bounds[1] is None else 'outside'} are impossible" in said[0]
+    assert ("set bounds to" in "".join(found.advice)) == (bounds is not None)

@@ -80,7 +80,7 @@ CHARTS = [
 FIRST = ["Error for rare labels", "Error for common labels", "Error for all labels", "Do the intervals hold?"]
 
 
-def test_the_page_has_every_part_in_order(page: str) -> None:
+def test_the_page_has_every_part_in_order(page: str, lineup: Lineup) -> None:
     read = Reader(page)
     assert read.headings[1:] == [
         *FIRST, "The dial between common and rare labels", "Verdict", *CHARTS,
@@ -95,6 +95,9 @@ def test_the_page_has_every_part_in_order(page: str) -> None:
     for name in re.findall(r'(?:url\(#|href="#)([^")]+)', page):
         assert name in read.ids
     assert "currentColor" in page and INK not in page.split("</style>")[1]
+    verdict = judge(lineup)
+    assert f'<div class="verdict {verdict.status}"><p class="headline">{escape(verdict.headline)}' in page
+    assert all(escape(sentence) in page for sentence in (*verdict.sentences, verdict.advice))
 
 
 def test_strings_of_the_data_are_escaped(page: str) -> None:
@@ -110,13 +113,6 @@ def test_nothing_is_loaded_and_only_the_script_of_the_dial_may_run(page: str) ->
     assert unescape(policy) == (
         f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
     )
-
-
-def test_the_verdict_is_the_one_given(lineup: Lineup, page: str) -> None:
-    verdict = judge(lineup)
-    assert f'<div class="verdict {verdict.status}"><p class="headline">{escape(verdict.headline)}' in page
-    assert all(escape(sentence) in page for sentence in (*verdict.sentences, verdict.advice))
-    assert not hasattr(page_module, "judge")  # computed once, by the caller
 
 
 def test_the_slider_has_the_figures_of_every_setting(lineup: Lineup, page: str) -> None:
@@ -195,16 +191,6 @@ def test_what_cannot_be_said_is_not_a_figure(
     assert "3 test rows: too few to say" in model_page(models["vanilla"], lineup, judge(lineup), about)
     none = answers_of(Lineup(Table.of(0, 0, 30).model()))
     assert (none[0].n, none[1].n) == (5, 25)
-
-
-def test_the_tone_of_the_intervals_is_that_of_all_rows(
-    models: dict[str, TailRegressor], about: About, no_charts: None
-) -> None:
-    table = Table.of(500, 100, 100)
-    for reach, tone in ((0.5, "bad"), (1.33, "good"), (9.0, "mixed")):
-        lineup = Lineup(table.model(reach=reach))
-        page = model_page(models["vanilla"], lineup, judge(lineup), about)
-        assert f'<section class="answer {tone}">' in page
 
 
 # -- rows and columns ------------------------------------------------------------------------------

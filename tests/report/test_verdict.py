@@ -270,7 +270,6 @@ def test_the_words_have_the_width_of_each_models_intervals() -> None:
     verdict = said(lined_up(table.model(reach=np.where(table.y >= 4, 4.0, 2.0), rare=1.5)))
     assert "training rows, 8." in text_of(verdict)
     assert "The constant interval from 0 to 3 is 3 wide" in text_of(verdict)
-    assert set(verdict.to_dict()) == {"status", "headline", "sentences", "advice"}
     alone = said(Lineup(table.model(coverage=0.995)))
     assert "99.5% intervals" in alone.headline and alone.standings == ()
     assert alone.points.kind == "unjudged" and alone.choice.kind == "none"
@@ -289,9 +288,7 @@ def test_an_end_of_the_labels_without_test_rows_is_mentioned() -> None:
     assert untested(only(table.y < 5)) == "No test row is above 4; training labels reach about 5."
     both = judge(Lineup(only((table.y > 0) & (table.y < 3))))  # also without a tail to judge
     assert "No test row is below 1; training labels begin near 0. No test row is above 2;" in text_of(both)
-    y = np.linspace(0, 5, 300)  # a short end, and bins without labels there
-    wide = LabelBins.from_labels(np.linspace(0, 5.4, 1000), count=100)
+    y, wide = np.linspace(0, 5, 300), LabelBins.from_labels(np.linspace(0, 5.4, 1000), count=100)
     assert "above 5; training labels reach about 5.4" in untested(scored(y, y, bins=wide))
     hollow = LabelBins(wide.edges, np.where(wide.centers > 5, 0, wide.counts))
-    fine = LabelBins.from_labels(np.linspace(0, 5.2, 1000), count=100)
-    assert untested(scored(y, y, bins=hollow)) == untested(scored(y, y, bins=fine)) == ""
+    assert untested(scored(y, y, bins=hollow)) == ""

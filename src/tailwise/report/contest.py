@@ -64,15 +64,11 @@ OF_THE_SPREAD = ("nll", "ause", "crps", "coverage", "width", "interval_score")
 """Figures of a results line: those that calibration does not change, and the others."""
 
 
-def known_names() -> list[str]:
-    """Return every name that a contest takes."""
-    return [*DEFAULT, *available_methods()]
-
-
 def check_name(name: str) -> None:
     """Raise an error for a name that is no method."""
-    if name not in known_names():
-        raise ValueError(f"unknown method {name!r}{nearest(name, known_names())}")
+    names = [*DEFAULT, *available_methods()]
+    if name not in names:
+        raise ValueError(f"unknown method {name!r}{nearest(name, names)}")
 
 
 class _Entry(NamedTuple):

@@ -191,10 +191,11 @@ class Scores:
 
         Columns: center (mean label), n and mae.
         """
-        order = np.argsort(self.y, kind="stable")
-        starts = _pool_starts(self.bins.index(self.y[order]), min_rows)
+        order, starts = np.argsort(self.y, kind="stable"), [0]
+        for change in np.flatnonzero(np.diff(self.bins.index(self.y[order]))) + 1:
+            if min(change - starts[-1], order.size - change) >= min_rows:
+                starts.append(int(change))
         sizes = np.diff([*starts, order.size])
-
         center, mae = (np.add.reduceat(values[order], starts) / sizes for values in (self.y, self.error))
         return pd.DataFrame({"center": center, "n": sizes, "mae": mae})
 
@@ -212,17 +213,6 @@ class Scores:
         last = max(curves.error.size - max(10, curves.error.size // 100), 0)
         keep = np.unique(np.linspace(0, last, points).astype(np.int64))
         return Sparsification(*(part[keep] for part in curves))
-
-
-def _pool_starts(index: NDArray[np.int64], min_rows: int) -> list[int]:
-    """First row of each pool, for rows sorted by bin: whole bins, at least `min_rows` rows in each pool."""
-    starts = [0]
-    for change in np.flatnonzero(np.diff(index)) + 1:
-        if change - starts[-1] >= min_rows:
-            starts.append(int(change))
-    if len(starts) > 1 and index.size - starts[-1] < min_rows:
-        starts.pop()
-    return starts
 
 
 @dataclass(frozen=True, eq=False)
