@@ -94,7 +94,7 @@ def test_demo_shows_the_dial_on_abalone(run: Run, tmp_path: Path) -> None:
         "LDS + FDS + DER",
         "CatBoost",
         "TailRegressor",
-        "TailRegressor, emphasis 1",
+        "TailRegressor at emphasis 1",
     ):
         assert f" {title} " in out.stdout
     assert "for few-shot labels" in out.stdout and "for many-shot labels" in out.stdout

@@ -87,25 +87,19 @@ def test_cells_have_a_spread_only_with_several_seeds() -> None:
 
 def test_gains_and_costs_against_baselines() -> None:
     errors = {"vanilla": [2.0, 2.2], "catboost": [1.5, 1.5], "a": [1.0, 1.2], "b": [1.9, 2.4]}
-    runs = records(errors)
-    for run in runs:
-        if run["method"] == "b":
-            run["metrics"]["raw"]["medium"]["rmse"] = 1.0
-    lines = comparison_verdict(Results(runs))[2:]
-    assert [line.split(" is ")[0] for line in lines] == [
-        f"shells: compared with {other}, the error of {name}"
-        for other in ("VANILLA", "CATBOOST")
-        for name in ("A", "B")
+    lines = comparison_verdict(Results(records(errors)))[2:]
+    assert [line.split(": MAE")[0] for line in lines] == [
+        f"shells: {name} against {other}" for other in ("VANILLA", "CATBOOST") for name in ("A", "B")
     ]
-    assert "1 lower (1.1 against 2.1) for few-shot labels" in lines[0]
-    assert "0.05 higher (2.15 against 2.1) for few-shot labels, undecided" in lines[1]
-    assert "for medium-shot labels, undecided, with a lower RMSE" in lines[1]
+    assert "MAE 1.1 against 2.1 for few-shot labels, 1.1 against" in lines[0]
+    assert "2.15 against 2.1 (undecided) for few-shot labels" in lines[1]
+    assert lines[0].endswith("; interval score 1.1 against 2.1 over all rows.")
     without = comparison_verdict(Results(records({"vanilla": [2.0], "a": [1.0]}, few=None)))[2:]
     assert len(without) == 1 and "few-shot" not in without[0]
     missing = records({"vanilla": [2.0], "a": [1.0]}) + records({"a": [1.0]}, data="sponges")
-    assert sum("compared with" in line for line in comparison_verdict(Results(missing))) == 1
+    assert sum(" against VANILLA" in line for line in comparison_verdict(Results(missing))) == 1
     (line,) = comparison_verdict(Results(records({"tail": [1.0, 1.0], "tail-balanced": [2.0, 2.0]})))[2:]
-    assert line.startswith("shells: compared with TAIL, the error of TAIL-BALANCED is 1 higher (2 against 1)")
+    assert line.startswith("shells: TAIL-BALANCED against TAIL: MAE 2 against 1 for few-shot")
 
 
 def test_errors_along_the_label_are_averaged_over_seeds() -> None:

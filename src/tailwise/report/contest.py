@@ -152,7 +152,7 @@ class Contest:
             entries[name] = _Entry(TITLES.get(name, scores.title), scores, time.perf_counter() - began)
             if name == TAIL:
                 rare = rows.scores(y_test, COVERAGE, emphasis=1.0)
-                entries[TAIL_BALANCED] = _Entry("TailRegressor, emphasis 1", rare, entries[name].seconds)
+                entries[TAIL_BALANCED] = _Entry("TailRegressor at emphasis 1", rare, entries[name].seconds)
             return model, scores
 
         if PLAIN_NAME in self.methods:

@@ -274,30 +274,21 @@ def firsts(results: Results, data: str) -> list[str]:
 
 def gains(results: Results, data: str) -> list[str]:
     """Compare every other method with each baseline that is among them, and TailRegressor at emphasis 1
-    with its own emphasis."""
+    with its own emphasis; pairs without a common seed are left out."""
     present = [next((m for m in names if m in results.methods), None) for names in BASELINES]
     baselines = [method for method in present if method is not None]
-    others = [m for m in results.methods if m not in baselines]
-    pairs = [(m, baseline) for baseline in baselines for m in others]
+    pairs = [(m, baseline) for baseline in baselines for m in results.methods if m not in baselines]
     if {TAIL, TAIL_BALANCED} <= set(results.methods):  # what the dial costs
         pairs.append((TAIL_BALANCED, TAIL))
-    return [line for compared in pairs if (line := _gain(results, data, *compared))]
-
-
-def _gain(results: Results, data: str, method: str, baseline: str) -> str:
-    """Say what a method gains and costs on rare, medium and common labels; nothing without common seeds."""
-
-    def difference(metric: str, region: str) -> Difference:
-        return results.difference(Figure(metric, region, calibrated=True), data, method, baseline)
-
-    errors = {r: (difference("mae", r), difference("rmse", r)) for r in ("few", "medium", "many")}
-    errors = {region: both for region, both in errors.items() if both[0].n}
-    if not errors:
-        return ""
-    coverage = results.mean_std(Figure("coverage", "few", calibrated=True), data, method)[0]
-    titles = results.titles[method], results.titles[baseline]
-    intervals = coverage, difference("width", "few"), difference("interval_score", "all")
-    return say("comparison", "gain", data, *titles, errors, *intervals)
+    lines = []
+    for pair in pairs:
+        errors = {r: results.difference(Figure("mae", r), data, *pair) for r in ("few", "medium", "many")}
+        errors = {region: difference for region, difference in errors.items() if difference.n}
+        score = results.difference(Figure("interval_score", "all", calibrated=True), data, *pair)
+        if errors:
+            titles = [results.titles[method] for method in pair]
+            lines.append(say("comparison", "gain", data, *titles, errors, score))
+    return lines
 
 
 def comparison_page(results: Results, *, title: str, command: str) -> str:

@@ -122,11 +122,6 @@ class Scores:
         return np.asarray(np.abs(self.y - self.mean))
 
     @cached_property
-    def nll(self) -> Floats:
-        """Negative log-likelihood of each label. (N,)"""
-        return np.asarray(self.distribution.nll(torch.from_numpy(self.y)).double().numpy())
-
-    @cached_property
     def inside(self) -> NDArray[np.bool_]:
         """Whether each interval contains its label. (N,)"""
         return np.asarray((self.y >= self.lower) & (self.y <= self.upper))
