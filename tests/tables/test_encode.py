@@ -111,7 +111,7 @@ def test_numbers_are_those_of_skrub() -> None:
     as_text = x.assign(mixed=x["mixed"].where(x["mixed"].isna(), x["mixed"].astype(str)))
     expected = oracle.fit(as_text).transform(as_text)
     preprocessor = TablePreprocessor.fit(x)
-    assert preprocessor.names == list(expected.columns)
+    assert preprocessor.names == tuple(expected.columns)
     np.testing.assert_array_equal(preprocessor.matrix(x), expected.to_numpy(np.float64))
     for row in (0, 7):  # one row has the numbers that it has among others
         with warnings.catch_warnings():
@@ -134,7 +134,7 @@ def test_each_column_has_few_features_and_a_name_for_each(monkeypatch: pytest.Mo
     table = pd.DataFrame({f"c{place}": [f"text {row} {place}" for row in range(9)] for place in range(4)})
     table["kind"], table["kind_a"] = ["a", "b", "a"] * 3, 1.0
     names = TablePreprocessor.fit(table).names
-    assert names is not None and names[-3:] == ["kind_a", "kind_b", "kind_a_"] and len(names) == 4 * 9 + 3
+    assert names is not None and names[-3:] == ("kind_a", "kind_b", "kind_a_") and len(names) == 4 * 9 + 3
     monkeypatch.setattr(encode, "MAX_FEATURES", 15)
     assert TablePreprocessor.fit(table).out_dim == 4 * 3 + 3
     monkeypatch.setattr(columns, "MOST_COLUMNS", 4)
@@ -192,7 +192,7 @@ def test_columns_that_were_never_missing_are_warned_of(fitted: TablePreprocessor
     # `number` and `text` had gaps at fit, `empty` had nothing else; a date is one column, not five.
     assert warned(fitted, x.assign(**dict.fromkeys(x, None))) == [
         f"column '{name}' was never missing at fit, but is in 200 of 200 rows"
-        for name in ("flag", "day", "same", "kind")
+        for name in ("kind", "flag", "day", "same")
     ]
     gaps = x.assign(same=x["same"].where(np.arange(200) >= 11))
     assert warned(fitted, gaps) == ["column 'same' was never missing at fit, but is in 11 of 200 rows"]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from tailwise.tables import equal_rows
-from tailwise.tables.equal_rows import merge_equal_rows
+from tailwise.tables import rows as equal_rows
+from tailwise.tables.rows import merge_equal_rows
 
 X = np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [1.0, 2.0], [5.0, 6.0]])
 Y = np.array([7.0, 8.0, 7.0, 9.0, 7.0])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import smoothed_density
-from tailwise.tables.split import pooled_split
+from tailwise.tables.rows import pooled_split
 from tailwise_bench.problem import MAX_ROWS, PER_BIN, Array, Problem
 
 if TYPE_CHECKING:

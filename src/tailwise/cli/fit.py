@@ -436,7 +436,7 @@ def _fit_rival(model: TailRegressor, train: Rows | StreamedTable, quiet: bool) -
 
 def _note_repeated(split: Split, groups: str | None, quiet: bool) -> int:
     """Count the test rows that are also training rows, with equal inputs and labels, and note them."""
-    from tailwise.tables.equal_rows import rows_in_common
+    from tailwise.tables.rows import rows_in_common
 
     train, test = split.train, split.test
     if test is None or isinstance(train, StreamedTable):

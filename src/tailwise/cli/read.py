@@ -330,7 +330,7 @@ def hold_out(table: Rows, share: float, seed: int, quiet: bool) -> tuple[Rows, R
     import numpy as np
 
     from tailwise.model.split import deal_group_folds, group_codes, latest_rows
-    from tailwise.tables.split import label_holdout
+    from tailwise.tables.rows import label_holdout
 
     first = table.y.iloc[:, 0].to_numpy()
     if share == 0:

@@ -6,7 +6,7 @@ from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
 
 from tailwise.streams import FrameRows, ParquetRows, RowStream, as_row_stream
-from tailwise.tables.split import Split, label_holdout, pooled_split
+from tailwise.tables.rows import Split, label_holdout, pooled_split
 
 if TYPE_CHECKING:
     import pandas as pd

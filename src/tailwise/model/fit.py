@@ -49,9 +49,8 @@ from tailwise.networks.images import ImageDecoder, ImageResNet, make_image_backb
 from tailwise.networks.network import Network
 from tailwise.networks.together import Pool, Predictor
 from tailwise.resampling.smogn import resampled
-from tailwise.tables.equal_rows import merge_equal_rows
 from tailwise.tables.inputs import checked_eval_set, checked_targets, row_count, take_rows, target_names
-from tailwise.tables.split import halves
+from tailwise.tables.rows import halves, merge_equal_rows
 from tailwise.training.config import TrainConfig
 from tailwise.training.loop import FitResult, TensorData, one_thread, visible
 from tailwise.training.loop import fit as train

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tailwise.labels.bins import LabelBins
 from tailwise.model.base import FOLDS, deal_folds
-from tailwise.tables.split import label_holdout
+from tailwise.tables.rows import label_holdout
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]

@@ -34,7 +34,7 @@ from tailwise.streams.survey import (
     second_pass,
     weights_of,
 )
-from tailwise.tables.split import halves
+from tailwise.tables.rows import halves
 from tailwise.training.batches import in_background
 from tailwise.training.loop import visible
 from tailwise.training.ray_workers import RayWorkers

@@ -34,7 +34,7 @@ from tailwise.report.results import (
 )
 from tailwise.report.scores import Floats, Scores, Seen
 from tailwise.report.wording import number
-from tailwise.tables.split import label_holdout, pooled_split
+from tailwise.tables.rows import label_holdout, pooled_split
 from tailwise.writing import claimed
 
 if TYPE_CHECKING:

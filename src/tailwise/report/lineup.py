@@ -26,8 +26,8 @@ from tailwise.model.base import AUTO, CrossFit, CrossFitted, deal_folds, resolve
 from tailwise.model.split import deal_group_folds, group_codes
 from tailwise.model.transforms import candidates
 from tailwise.report.scores import Floats, Scores, Seen
-from tailwise.tables.equal_rows import merge_equal_rows
 from tailwise.tables.inputs import take_rows
+from tailwise.tables.rows import merge_equal_rows
 
 if TYPE_CHECKING:
     from tailwise.estimator import TailRegressor

@@ -8,14 +8,15 @@ with other columns than numbers, every column has an encoder of its own.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from tailwise.tables.column_encoders import (
@@ -23,7 +24,6 @@ from tailwise.tables.column_encoders import (
     AnyColumn,
     CategoryColumn,
     DateColumn,
-    EmptyColumn,
     NumberColumn,
     TextColumn,
     as_numbers,
@@ -86,7 +86,7 @@ class NumericEncoder(nn.Module):
             self.register_buffer(name, torch.from_numpy(array))
 
     @classmethod
-    def fit(cls, x: NDArray[np.float64], text: Sequence[int] = ()) -> Self:
+    def fit(cls, x: NDArray[np.float64], text: ArrayLike = ()) -> Self:
         """Return an encoder for the columns of a training matrix; NaN is missing. x: (N, F)
 
         `text` lists the columns that encode words. There, a few large values mean a rare word and not a
@@ -107,7 +107,7 @@ class NumericEncoder(nn.Module):
         # Its middle 99% spans 5.15 of them, its middle 90% spans 3.29. A standard deviation far beyond the
         # former comes from a few mistaken numbers: rare events are more than 1% of the rows.
         mistaken = spread > 1e3 * (most / 5.15 - least / 5.15)
-        mistaken[list(text)] = False
+        mistaken[np.asarray(text, np.int64)] = False
         middle = highest / 3.29 - lowest / 3.29
         spread = np.where(mistaken & (middle > 0), middle, spread)
         scale = np.where((scale > 1e-3 * spread) | ~np.isfinite(spread), scale, spread)
@@ -173,23 +173,20 @@ class TablePreprocessor:
         if columns is not None and not all(map(is_number, x.dtypes)):
             most = max(2, MAX_FEATURES // count_others(x))
             limits = min(CATEGORIES, most), min(COMPONENTS, most)
+            cells = (plain_column(column) for _, column in x.items())
             encoders = _with_distinct_outputs(
-                [
-                    fit_column(name, plain_column(x.iloc[:, place]), *limits)
-                    for place, name in enumerate(columns)
-                ]
+                fit_column(name, column, *limits) for name, column in zip(columns, cells, strict=True)
             )
             if not any(encoder.outputs for encoder in encoders):
                 raise ValueError(
                     f"no column of X holds a value ({', '.join(columns)}): there is nothing to predict from"
                 )
-        matrix = _joined(x, columns, encoders) if encoders else as_matrix(x)
-        start, words = 0, []
-        for encoder in encoders:
-            end = start + len(encoder.outputs)
-            words += list(range(start, end)) if isinstance(encoder, TextColumn) else []
-            start = end
-        return cls(None if columns is None else tuple(columns), NumericEncoder.fit(matrix, words), encoders)
+        matrix = _joined(x, encoders) if encoders else as_matrix(x)
+        words = np.flatnonzero(
+            [isinstance(encoder, TextColumn) for encoder in encoders for _ in encoder.outputs]
+        )
+        names = None if columns is None else tuple(columns)
+        return cls(names, NumericEncoder.fit(matrix, words), encoders)
 
     @cached_property
     def places(self) -> dict[str, list[int]]:
@@ -200,10 +197,8 @@ class TablePreprocessor:
         if not self.encoders:
             names = self.columns or [str(place) for place in range(len(self.numeric.center))]
             return {name: [place] for place, name in enumerate(names)}
-        ends = np.cumsum([len(encoder.outputs) for encoder in self.encoders]).tolist()
-        return {
-            e.name: list(range(end - len(e.outputs), end)) for e, end in zip(self.encoders, ends, strict=True)
-        }
+        places = iter(range(len(self.numeric.center)))
+        return {encoder.name: list(islice(places, len(encoder.outputs))) for encoder in self.encoders}
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -215,75 +210,55 @@ class TablePreprocessor:
         """Number of features per row."""
         return self.numeric.out_dim
 
-    def matrix(self, x: Any) -> NDArray[np.float64]:
+    def matrix(self, x: Any) -> Floats:
         """Return rows as numbers: text and dates encoded, nothing scaled, NaN where missing. (N, F)
 
         A cell of another kind than its column had at fit is treated as missing, with a warning. A column
         in which all cells are of another kind is an error. Also warns of columns that were never missing
-        at fit and often are here, and of new categories if they are frequent.
+        at fit and often are here, and of numbers and categories unlike those at fit if they are frequent.
         """
         x = as_pandas(x)
         raw = self.encoded(x)
-        self._warn_of_missing(raw)
-        self._warn_of_far_numbers(raw)
-        self._warn_of_new_categories(x, raw)
+        self._warn_of_surprises(x, raw)
         return raw
 
-    def encoded(self, x: Any) -> NDArray[np.float64]:
+    def encoded(self, x: Any) -> Floats:
         """Return what `matrix` does for a pandas table, and warn of cells of another kind only. (N, F)"""
-        raw = _joined(x, column_names(x) or [], self.encoders) if self.encoders else as_matrix(x)
+        raw = _joined(x, self.encoders) if self.encoders else as_matrix(x)
         if raw.shape[1] != len(self.numeric.center):
             raise ValueError(
                 f"X has {raw.shape[1]} features, but the training table had {len(self.numeric.center)}"
             )
         return raw
 
-    def _warn_of_missing(self, raw: NDArray[np.float64]) -> None:
-        """Warn of numbers and dates that are missing in many rows here, but in none at fit."""
-        missing = np.isnan(raw).sum(0)
-        missing[self.numeric.missing.numpy()] = 0
-        if not missing.any():
-            return
-        for place, (name, places) in enumerate(self.places.items()):
-            count = missing[places[0]] if places else 0
-            if _is_unusual(count, len(raw)):
-                problem = f"was never missing at fit, but is in {count} of {len(raw)} rows"
-                shown = name if self.columns else place
-                _warn_of_column(shown, f"{problem}: filled with the training median")
-
-    def _warn_of_far_numbers(self, raw: NDArray[np.float64]) -> None:
-        """Warn of columns in which many rows hold a number far outside its range at fit."""
-        far = self.numeric.far(raw)
-        for place in np.flatnonzero(far.any(0)):
-            row, count = int(far[:, place].argmax()), int(far[:, place].sum())
-            name = (self.names or range(raw.shape[1]))[place]
-            if _is_unusual(count, len(raw)) and (not self.encoders or name in self.places):
-                low, high = float(self.numeric.low[place]), float(self.numeric.high[place])
-                held = f"such as {raw[row, place]:.6g}, far outside {low:.6g} to {high:.6g} at fit"
-                _warn_of_column(name, f"holds numbers {held}, in {count} of {len(raw)} rows")
-
-    def _warn_of_new_categories(self, table: Any, raw: NDArray[np.float64]) -> None:
-        """Warn of columns in which many rows hold a category that was not there at fit."""
-        for encoder in self.encoders:
-            if not isinstance(encoder, CategoryColumn):
-                continue
-            new = ~raw[:, self.places[encoder.name]].any(1)
-            count = int(new.sum())
-            if _is_unusual(count, len(raw), encoder.seen_once):
-                column = table[encoder.name]
-                held = np.flatnonzero(new & column.notna().to_numpy())
+    def _warn_of_surprises(self, table: Any, raw: Floats) -> None:
+        """Warn of columns in which many rows are unlike those at fit."""
+        missing, far = np.isnan(raw), self.numeric.far(raw)
+        missing[:, self.numeric.missing.numpy()] = False
+        categories = {e.name: e for e in self.encoders if isinstance(e, CategoryColumn)}
+        for name, places in self.places.items():
+            shown = name if self.columns else places[0]
+            if (category := categories.get(name)) is not None:
+                new = np.asarray(~raw[:, places].any(1))
+                held = np.flatnonzero(new & table[name].notna().to_numpy() if new.any() else new)
                 problem = "was never missing at fit, but is"
                 if len(held):
-                    problem = f"holds values unknown at fit, such as {shown_cell(column.iloc[held[0]])},"
-                _warn_of_column(
-                    encoder.name, f"{problem} in {count} of {len(raw)} rows: encoded as no known value"
-                )
+                    problem = f"holds values unknown at fit, such as {shown_cell(table[name].iloc[held[0]])},"
+                _warn_if_many(new, shown, problem, "encoded as no known value", category.seen_once)
+            elif places and missing[:, places[0]].any():
+                unusual = "was never missing at fit, but is"
+                _warn_if_many(missing[:, places[0]], shown, unusual, "filled with the training median")
+            if len(places) == 1 and far[:, places[0]].any():
+                place, row = places[0], int(far[:, places[0]].argmax())
+                low, high = float(self.numeric.low[place]), float(self.numeric.high[place])
+                example = f"such as {raw[row, place]:.6g}, far outside {low:.6g} to {high:.6g} at fit,"
+                _warn_if_many(far[:, place], shown, f"holds numbers {example}")
 
     def transform(self, x: Any) -> NDArray[np.float32]:
         """Return the features of each row, with the warnings of `matrix`. (N, out_dim)"""
         return self.scaled(self.matrix(x))
 
-    def scaled(self, raw: NDArray[np.float64]) -> NDArray[np.float32]:
+    def scaled(self, raw: Floats) -> NDArray[np.float32]:
         """Return the features of rows of `matrix`. (N, F) -> (N, out_dim)"""
         out = np.empty((len(raw), self.out_dim), np.float32)
         with torch.no_grad():
@@ -293,7 +268,7 @@ class TablePreprocessor:
         return out
 
 
-def _with_distinct_outputs(encoders: Sequence[AnyColumn]) -> tuple[AnyColumn, ...]:
+def _with_distinct_outputs(encoders: Iterable[AnyColumn]) -> tuple[AnyColumn, ...]:
     """Return encoders whose outputs all have different names: category b_c of a is named like c of a_b."""
     seen: set[str] = set()
     distinct = []
@@ -308,33 +283,25 @@ def _with_distinct_outputs(encoders: Sequence[AnyColumn]) -> tuple[AnyColumn, ..
     return tuple(distinct)
 
 
-def _joined(
-    table: pd.DataFrame, names: Sequence[str] | None, encoders: Sequence[AnyColumn]
-) -> NDArray[np.float64]:
+def _joined(table: pd.DataFrame, encoders: Sequence[AnyColumn]) -> Floats:
     """Return the numbers of all columns, with a warning of cells that could not be read. (N, F)"""
-    columns = dict(zip(names or [], (cells for _, cells in table.items()), strict=True))
-    matrix = np.empty((len(table), sum(len(encoder.outputs) for encoder in encoders)))
-    start = 0
+    columns = {str(name): cells for name, cells in table.items()}
+    blocks: list[Any] = [np.empty((len(table), 0))]
     for encoder in encoders:
         if encoder.name not in columns:
             raise ValueError(f"X has no column {encoder.name!r}, which the training table had")
-        if isinstance(encoder, EmptyColumn):
-            continue
         column = plain_column(columns[encoder.name])
-        end = start + len(encoder.outputs)
-        matrix[:, start:end] = encoder.encode(column)
-        missing = np.isnan(matrix[:, start])
+        blocks.append(encoder.encode(column))
         if isinstance(encoder, NumberColumn) and not is_number(column.dtype):
-            _warn_of_cells(column, encoder.name, missing, "numbers")
+            _warn_of_cells(column, encoder.name, np.isnan(blocks[-1][:, 0]), "numbers")
         if isinstance(encoder, DateColumn) and not is_date(column.dtype):
-            _warn_of_cells(column, encoder.name, missing, "dates")
-        start = end
-    return matrix
+            _warn_of_cells(column, encoder.name, np.isnan(blocks[-1][:, 0]), "dates")
+    return np.hstack(blocks)
 
 
-def as_matrix(x: Any) -> NDArray[np.float64]:
+def as_matrix(x: Any) -> Floats:
     """Return a numeric table as a contiguous float64 matrix; an infinite number is an error. (N, F)"""
-    names: Sequence[str] | None = column_names(x)
+    names = column_names(x)
     if hasattr(x, "toarray"):
         if x.shape[0] * x.shape[1] > MAX_DENSE:
             raise ValueError(
@@ -346,23 +313,16 @@ def as_matrix(x: Any) -> NDArray[np.float64]:
         try:
             x = x.astype("float64").to_numpy()
         except (ValueError, TypeError):
-            x = _read_numbers(x, names)
+            columns = [as_numbers(column) for _, column in x.items()]
+            for (name, column), numbers in zip(x.items(), columns, strict=True):
+                _warn_of_cells(column, str(name), np.isnan(numbers), "numbers")
+            x = np.column_stack(columns)
     matrix = np.ascontiguousarray(x, dtype=np.float64)
     infinite = np.isinf(matrix).any(0)
     if infinite.any():  # text such as "inf", a Python object, or a number beyond float64
         place = int(infinite.argmax())
         which = repr(names[place]) if names is not None else place
         raise ValueError(f"column {which} holds an infinity or a number too large: make it missing (NaN)")
-    return matrix
-
-
-def _read_numbers(x: pd.DataFrame, names: Sequence[str]) -> NDArray[np.float64]:
-    """Return columns as numbers, NaN in cells that cannot be read as one, with a warning of those. (N, F)"""
-    matrix = np.empty(x.shape)
-    for place, name in enumerate(names):
-        column = x.iloc[:, place]
-        matrix[:, place] = as_numbers(column)
-        _warn_of_cells(column, name, np.isnan(matrix[:, place]), "numbers")
     return matrix
 
 
@@ -381,14 +341,18 @@ def _warn_of_cells(column: pd.Series[Any], name: str, unread: NDArray[np.bool_],
     warnings.warn(f"{problem} ({len(lost)} such of {len(cells)}): treated as missing", stacklevel=2)
 
 
-def _is_unusual(count: int, rows: int, expected: float = 0.0) -> bool:
-    """Whether `count` of the rows is too many for chance, if `expected` is the share to expect.
+def _warn_if_many(
+    odd: NDArray[np.bool_], column: Any, problem: str, remedy: str = "", expected: float = 0.0
+) -> None:
+    """Warn of a column if the odd rows are too many for chance; `expected` is their share at fit.
 
-    One or two rows are not unusual, unless there are no others: `fit` holds out parts that are small.
+    One or two rows are not too many, unless there are no others: `fit` holds out parts that are small.
     """
+    count, rows = int(odd.sum()), len(odd)
     chance = expected + 3 * (expected / max(rows, 1)) ** 0.5
-    return count > max(UNUSUAL_SHARE, chance) * rows and (count > 2 or count == rows)
-
-
-def _warn_of_column(name: Any, problem: str) -> None:
-    warnings.warn(f"column {name!r} {problem}; intervals do not account for this", stacklevel=2)
+    if count > max(UNUSUAL_SHARE, chance) * rows and (count > 2 or count == rows):
+        done = f": {remedy}" if remedy else ""
+        warnings.warn(
+            f"column {column!r} {problem} in {count} of {rows} rows{done}; intervals do not account for this",
+            stacklevel=2,
+        )
