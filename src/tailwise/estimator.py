@@ -56,8 +56,10 @@ class TailRegressor(RegressorMixin, Settings):
     method_options : parts and options of `tailwise.networks.parts.Method` to change, such as
         ``{"evidence.weight": 0.01}``.
     base : the model that the network starts from: ``"auto"``, ``"catboost"``, ``"lightgbm"``,
-        ``"hist-gradient-boosting"``, a scikit-learn regressor (it is cloned), or None. It sees the table as
-        a matrix of numbers, with NaN where values are missing.
+        ``"hist-gradient-boosting"``, a scikit-learn regressor (it is cloned), a list of these, or None. It
+        sees the table as a matrix of numbers, with NaN where values are missing. The regressors of a list
+        are averaged with weights from out-of-fold errors. Networks also see the quantiles of a regressor
+        with a method ``predict_quantiles(X, levels)``.
     pool : whether networks without the base are trained as well, on the same folds, and pooled with those
         around it. Held-out rows choose the weights; a family with a weight near 0 is left out. It takes two
         to four times as long, and gains most where labels are a smooth function of the columns. For tables

@@ -21,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from tailwise import TailRegressor
 from tailwise.files.bases import BaseState
 from tailwise.files.codec import decoded, encoded
-from tailwise.model.base import CrossFit, CrossFitted, resolve_base
+from tailwise.model.base import CrossFit, CrossFitted, resolve_bases
 from tests.estimator.saved_files import assert_same_predictions
 from tests.estimator.small_tables import quick, table
 
@@ -38,8 +38,7 @@ KINDS: dict[str, Any] = {
 def fitted(base: Any, rows: int = 200, folds: int = 2) -> CrossFitted:
     x, y = table(rows)
     x[::9, 1] = np.nan
-    make = resolve_base(base, rows)
-    assert make is not None
+    make, *_ = resolve_bases(base, rows)
     return CrossFit(make, x, y, np.ones(rows), np.arange(rows) % folds, 0).whole()[0]
 
 

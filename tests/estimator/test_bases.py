@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
@@ -15,9 +16,10 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
+from tailwise import TailRegressor
 from tailwise.model import base as preparing
 from tailwise.model import fit as fitting
-from tailwise.model.base import BASES, CrossFit, deal_folds, resolve_base
+from tailwise.model.base import BASES, CrossFit, deal_folds, resolve_bases
 from tests.estimator.small_tables import frame, quick, table
 
 Array = np.ndarray
@@ -58,15 +60,14 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_regressor_is_cloned_and_seeded() -> None:
     own = RandomForestRegressor(3)
-    make = resolve_base(own, 10)
-    assert make is not None
+    (make,) = resolve_bases(own, 10)
     first, second = make(5), make(6)
     assert first is not own and own.random_state is None
     assert (first.random_state, second.random_state) == (5, 6)
-    piped = resolve_base(make_pipeline(SimpleImputer(), RandomForestRegressor()), 10)
-    assert piped is not None and piped(7)[-1].random_state == 7
-    fixed = resolve_base(RandomForestRegressor(random_state=3), 10)
-    assert fixed is not None and fixed(7).random_state == 3
+    (piped,) = resolve_bases(make_pipeline(SimpleImputer(), RandomForestRegressor()), 10)
+    assert piped(7)[-1].random_state == 7
+    (fixed,) = resolve_bases(RandomForestRegressor(random_state=3), 10)
+    assert fixed(7).random_state == 3
 
 
 @pytest.mark.parametrize(
@@ -76,8 +77,10 @@ def test_a_regressor_is_cloned_and_seeded() -> None:
         ("xyz", ValueError, "choose one of auto, catboost, hist-gradient-boosting, lightgbm, or None"),
         (Ridge, TypeError, r"base must be .* regressor with fit and predict, or None, not <class .*Ridge"),
         (3, TypeError, "base must be a name"),
+        ([], ValueError, "base is an empty list"),
+        (["catboost", None], TypeError, "base must be a name"),
     ],
-    ids=["misspelt", "unknown", "class", "number"],
+    ids=["misspelt", "unknown", "class", "number", "empty", "none"],
 )
 def test_what_is_no_base_is_said(
     base: Any, error: type[Exception], message: str, untrained: None, monkeypatch: pytest.MonkeyPatch
@@ -154,6 +157,82 @@ def test_a_single_label_that_differs(few_trees: None) -> None:
     x, _ = table(120)
     model = quick(base="catboost").fit(x, np.eye(1, 120)[0])
     assert np.isfinite(model.predict_interval(x)).all()
+
+
+# -- several regressors, and quantiles -------------------------------------------------------------
+
+
+class Spread(RegressorMixin, BaseEstimator):
+    """A stand-in for a foundation model: labels of the nearest rows, as quantiles and as a mean."""
+
+    def __init__(self, columns: int = 3) -> None:
+        self.columns = columns
+
+    def fit(self, X: Array, y: Array) -> Spread:
+        self.rows_, self.labels_ = X, y
+        return self
+
+    def _near(self, X: Array) -> Array:
+        distance = ((X[:, None] - self.rows_) ** 2).sum(-1)
+        return self.labels_[np.argsort(distance, axis=1)[:, :20]]
+
+    def predict(self, X: Array) -> Array:
+        return self._near(X).mean(axis=1)
+
+    def predict_quantiles(self, X: Array, levels: list[float]) -> Array:
+        return np.quantile(self._near(X)[:, : self.columns * 7], levels[: self.columns + 2], axis=1).T
+
+
+def test_weights_of_several_regressors() -> None:
+    """Of the truth, noise and a constant, only the truth counts; of two halves of it, both by half."""
+    x, y = table(200)
+    half = np.where(np.arange(200) % 2, 0.4, -0.4)
+    answers = [lambda X: X[:, 0], lambda X: X[:, 1], lambda X: np.zeros(len(X))]
+    matrix, fold = np.c_[(y - y.mean()) / y.std(), x[:, 1], half], deal_folds(y, 0)
+    makers = [lambda seed, answer=answer: Recorded(answer) for answer in answers]
+    fits = [CrossFit(make, matrix, y, np.ones(200), fold, 0) for make in makers]
+    base, held_out = preparing.joined(fits)
+    assert base.weights == (1.0,) and len(base.models) == 5
+    np.testing.assert_allclose(held_out, y[:, None])
+
+    halves = [lambda X: X[:, 0] + X[:, 2], lambda X: X[:, 0] - X[:, 2]]
+    makers = [lambda seed, answer=answer: Recorded(answer) for answer in halves]
+    base, held_out = preparing.joined([CrossFit(m, matrix, y, np.ones(200), fold, 0) for m in makers])
+    np.testing.assert_allclose(base.weights, 0.5, atol=1e-3)
+    np.testing.assert_allclose(base.predict(matrix), held_out[:, 0])
+    assert base.shares.sum() == pytest.approx(1) and len(base.shares) == len(base.models) == 10
+
+
+def test_a_list_of_bases_in_a_fit(few_trees: None, tmp_path: Path) -> None:
+    x, y = table(120)
+    model = quick(base=["catboost", Ridge()], target_transform=None).fit(x, y)
+    base = model.base_[0]
+    assert len(base.models) == 5 * len(base.weights) and sum(base.weights) == pytest.approx(1)
+    loaded = TailRegressor.load(model.save(tmp_path / "m"))
+    np.testing.assert_array_equal(loaded.predict_interval(x), model.predict_interval(x))
+    np.testing.assert_array_equal(clone(model).fit(x, y).predict(x), model.predict(x))
+
+
+def test_networks_see_the_quantiles_of_a_base(few_trees: None) -> None:
+    x, y = table(120)
+    labels = np.c_[y, -y]
+    alone = quick(base="catboost").fit(x, labels)
+    model = quick(base=["catboost", Spread()]).fit(x, labels)
+    offset = model.model_.base.offset(x, 120, None)
+    assert offset.shape == (120, 2 + 2 * 5) and (np.diff(offset[:, 2:7]) >= 0).all()
+    sizes = [sum(p.numel() for p in one.networks_[0].parameters()) for one in (alone, model)]
+    assert sizes[0] < sizes[1]  # ten more inputs
+    assert np.isfinite(model.predict_interval(x)).all()
+    moved = quick(base=["catboost", Spread()]).fit(x, 1000 * labels + 5)
+    scale = 1000 * np.std(y)
+    np.testing.assert_allclose(moved.predict(x), 1000 * model.predict(x) + 5, atol=1e-3 * scale)
+
+
+def test_quantiles_that_are_none(untrained: None) -> None:
+    with pytest.raises(
+        ValueError, match=r"predict_quantiles of the base Spread must return finite .* \(12, 5\)"
+    ):
+        quick(base=Spread(columns=2)).fit(*table(60))
 
 
 # -- in a fit --------------------------------------------------------------------------------------

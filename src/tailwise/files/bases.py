@@ -192,7 +192,7 @@ Saved = CatBoost | BoostedTrees | Linear
 
 @dataclass(frozen=True)
 class BaseState:
-    """The models of one base, one per fold."""
+    """The models of one base, one per fold of each regressor."""
 
     models: Annotated[tuple[Saved, ...], Items(1, 1000)]
     location: float
@@ -200,10 +200,13 @@ class BaseState:
     spread: NotNegative
     errors: Annotated[Floats, Items(1)]
     transform: AnyTransform
+    weights: Annotated[tuple[NotNegative, ...], Items(1, 1000)]
 
     def __post_init__(self) -> None:
         shape, models = self.errors.shape, len(self.models)
-        if len(shape) != 2 or shape[0] != models or not shape[1]:
+        if abs(sum(self.weights) - 1) > 1e-6:
+            raise ValueError("the weights of the base do not sum to 1")
+        if len(shape) != 2 or shape[0] * len(self.weights) != models or not shape[1]:
             raise ValueError(f"the base has {models} models, and errors of shape {shape}")
         if (self.errors < 0).any() or (np.diff(self.errors) < 0).any():
             raise ValueError("the base has errors that are negative or not ascending")

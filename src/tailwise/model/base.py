@@ -15,11 +15,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import nnls
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
@@ -43,6 +45,10 @@ MARGIN = 0.1
 """By how much the CRPS of the base must fall for ``"auto"`` to take logarithms."""
 JUDGES = 2
 """Folds whose CRPS decides about logarithms (research/results/base-cost.md); others need no second base."""
+SPREAD_LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Levels of the quantiles that networks see of a base with `predict_quantiles(X, levels)`."""
+LEAST_WEIGHT = 0.05
+"""A regressor of a list with a smaller weight than this is left out, unless it predicts quantiles."""
 LEVELS = 100
 """Errors around a prediction in the CRPS of a base."""
 _CHUNK = 2048
@@ -97,14 +103,22 @@ BASES: dict[str, MakeBase] = {
 _PACKAGES = {"catboost": "catboost", "lightgbm": "lightgbm"}
 
 
-def resolve_base(base: Any, rows: int) -> MakeBase | None:
-    """Return a function that makes the base regressor, or None for no base.
+def resolve_bases(base: Any, rows: int) -> list[MakeBase]:
+    """Return a function for each regressor of the base that makes it; none for no base.
 
-    `base` is ``"auto"``, a name in `BASES`, a scikit-learn regressor, or None. An unknown name, a package
-    that is not installed and an object that is not a regressor are errors.
+    `base` is ``"auto"``, a name in `BASES`, a scikit-learn regressor, a list of these, or None. An unknown
+    name, a package that is not installed and an object that is not a regressor are errors.
     """
-    if base is None or (isinstance(base, str) and base == "auto" and rows < MIN_ROWS):
-        return None
+    if base is None:
+        return []
+    if not isinstance(base, list | tuple):
+        return [] if isinstance(base, str) and base == "auto" and rows < MIN_ROWS else [_maker(base)]
+    if not base:
+        raise ValueError("base is an empty list: name a regressor, or pass None")
+    return [_maker(one) for one in base]
+
+
+def _maker(base: Any) -> MakeBase:
     if isinstance(base, str):
         name = AUTO if base == "auto" else base
         if name not in BASES:
@@ -157,9 +171,10 @@ def deal_folds(labels: Floats, seed: int, folds: int = FOLDS) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class CrossFitted:
-    """The fitted models of one target, one per fold."""
+    """The fitted models of one target: one per fold of each regressor."""
 
     models: tuple[Any, ...]
+    """Those of the first regressor, then those of the next one."""
     location: float
     scale: float
     spread: float
@@ -168,10 +183,28 @@ class CrossFitted:
     """Quantiles of the absolute out-of-fold residuals of latent labels in each fold, ascending. (folds, K)"""
     transform: AnyTransform = Identity()
     """From labels to the latent ones that the models predict."""
+    weights: tuple[float, ...] = (1.0,)
+    """Of the regressors; they sum to 1."""
+
+    @property
+    def shares(self) -> Floats:
+        """The share of each model in a prediction. They sum to 1."""
+        folds = len(self.models) // len(self.weights)
+        return np.repeat(self.weights, folds) / folds
 
     def _each(self, matrix: Floats) -> Floats:
-        """Return the prediction of each model for standardised labels. (N, F) -> (folds, N)"""
-        return np.stack([predicted(model, matrix) for model in self.models])
+        """Return what the models of each fold predict of standardised labels. (N, F) -> (folds, N)"""
+        every = np.stack([predicted(model, matrix) for model in self.models])
+        return np.tensordot(self.weights, every.reshape(len(self.weights), -1, len(matrix)), 1)
+
+    def spreads(self, matrix: Floats) -> Floats:
+        """Return quantiles of models that predict them, less their predictions, averaged over folds.
+
+        In standard deviations of the latent labels. (N, F) -> (N, 5) for each such regressor, or (N, 0)
+        """
+        folds = len(self.models) // len(self.weights)
+        every = [spread(model, matrix) for model in self.models]
+        return np.hstack([np.mean(every[k : k + folds], axis=0) for k in range(0, len(every), folds)])
 
     def predict(self, matrix: Floats) -> Floats:
         """Return the mean of the models' predictions, in label units. (N, F) -> (N,)"""
@@ -225,6 +258,8 @@ class CrossFit:
         self.models: dict[int, Any] = {}
         self.held_out = np.full(len(labels), np.nan)
         """Out-of-fold predictions of latent labels, NaN for folds that are not fitted yet. (N,)"""
+        self.spreads: dict[int, Floats] = {}
+        """Out-of-fold quantiles of each fold, as `spread` returns them."""
 
     def fit(self, folds: Iterable[int]) -> CrossFit:
         """Fit the models of these folds that are not there yet; CatBoost's side by side, one thread each."""
@@ -232,20 +267,22 @@ class CrossFit:
         jobs = torch.get_num_threads() if self.make is _catboost else 1
         with ThreadPoolExecutor(min(jobs, len(models) or 1)) as pool:
             predictions = list(pool.map(self._fit, models, models.values()))
-        for k, held_out in zip(models, predictions, strict=True):
+        for k, (held_out, spreads) in zip(models, predictions, strict=True):
             self.held_out[self.fold == k] = self.location + self.scale * held_out
+            self.spreads[k] = spreads
         self.models.update(models)
         return self
 
-    def _fit(self, k: int, model: Any) -> Floats:
-        """Fit a model to the rows outside a fold; return what it predicts of standardised labels inside."""
+    def _fit(self, k: int, model: Any) -> tuple[Floats, Floats]:
+        """Fit a model to the rows outside a fold; return its prediction and its `spread` inside."""
         train = self.fold != k
         matrix, standardized = self.matrix[train], (self.latent[train] - self.location) / self.scale
         if (self.weight == self.weight[0]).all():
             model.fit(matrix, standardized)
         else:
             _fit_weighted(model, matrix, standardized, self.weight[train])
-        return predicted(model, self.matrix[~train])
+        inside = self.matrix[~train]
+        return predicted(model, inside), spread(model, inside)
 
     @property
     def crps(self) -> float:
@@ -256,13 +293,49 @@ class CrossFit:
 
     def whole(self) -> tuple[CrossFitted, Floats]:
         """Fit what is missing; return the base with its out-of-fold predictions. (N,)"""
-        folds = range(int(self.fold.max()) + 1)
-        models = tuple(self.fit(folds).models[k] for k in folds)
-        predictions = self.transform.labels(self.held_out)
-        spread = math.sqrt(np.average((self.labels - predictions) ** 2, weights=self.weight))
-        levels, errors = np.linspace(0, 1, KEPT_ERRORS), np.abs(self.latent - self.held_out)
-        kept = np.stack([np.quantile(errors[self.fold == k], levels, method="higher") for k in folds])
-        return CrossFitted(models, self.location, self.scale, spread, kept, self.transform), predictions
+        base, columns = joined([self])
+        return base, columns[:, 0]
+
+
+def joined(fits: Sequence[CrossFit]) -> tuple[CrossFitted, Floats]:
+    """Return one base of several regressors with its out-of-fold predictions and `spreads`. (N, 1 + Q)
+
+    The weights are those of the least squared error out of fold, none negative, with a sum of 1.
+    """
+    first = fits[0]
+    folds, latent, transform = range(int(first.fold.max()) + 1), first.latent, first.transform
+    for one in fits:
+        one.fit(folds)
+    weights = _weights(np.stack([one.held_out for one in fits]), latent, first.weight)
+    kept = [k for k, one in enumerate(fits) if weights[k] > 0 or one.spreads[0].shape[1]]
+    fits, weights = [fits[k] for k in kept], weights[kept]
+    held_out = weights @ np.stack([one.held_out for one in fits])
+    predictions = transform.labels(held_out)
+    columns = [predictions[:, None]]
+    for one in fits:
+        beside = np.empty((len(latent), one.spreads[0].shape[1]))
+        for k in folds:
+            beside[first.fold == k] = one.spreads[k]
+        columns.append(beside)
+    error = math.sqrt(np.average((first.labels - predictions) ** 2, weights=first.weight))
+    levels, errors = np.linspace(0, 1, KEPT_ERRORS), np.abs(latent - held_out)
+    quantiles = np.stack([np.quantile(errors[first.fold == k], levels, method="higher") for k in folds])
+    models = tuple(one.models[k] for one in fits for k in folds)
+    about = first.location, first.scale, error, quantiles, transform, tuple(weights.tolist())
+    return CrossFitted(models, *about), np.hstack(columns)
+
+
+def _weights(held_out: Floats, latent: Floats, weight: Floats) -> Floats:
+    """Return the weights of `joined`; those below `LEAST_WEIGHT` are 0. (R, N), (N,), (N,) -> (R,)"""
+    if len(held_out) == 1:
+        return np.ones(1)
+    root, center = np.sqrt(weight), held_out.mean(axis=0)
+    apart, rest = (held_out - center) * root, (latent - center) * root
+    # A row with a large factor holds the sum at 1.
+    strict = 1e4 * max(float(np.linalg.norm(apart)), float(np.linalg.norm(rest)), 1e-300)
+    found, _ = nnls(np.vstack([apart.T, np.full(len(apart), strict)]), np.append(rest, strict))
+    found = np.where(found < LEAST_WEIGHT * found.sum(), 0.0, found)
+    return np.asarray(found / found.sum())
 
 
 def _fit_weighted(model: Any, matrix: Floats, labels: Floats, weight: Floats) -> None:
@@ -293,6 +366,20 @@ def predicted(model: Any, matrix: Floats) -> Floats:
     if bad.any():
         raise ValueError(f"{name} predicted {prediction[bad][0]} for {int(bad.sum())} of {rows} rows")
     return prediction
+
+
+def spread(model: Any, matrix: Floats) -> Floats:
+    """Return quantiles of a model that predicts them, less its prediction. (N, F) -> (N, 5), or (N, 0)"""
+    if not hasattr(model, "predict_quantiles"):
+        return np.empty((len(matrix), 0))
+    quantiles = np.asarray(model.predict_quantiles(matrix, list(SPREAD_LEVELS)), np.float64)
+    wanted = len(matrix), len(SPREAD_LEVELS)
+    if quantiles.shape != wanted or not np.isfinite(quantiles).all():
+        raise ValueError(
+            f"predict_quantiles of the base {type(model).__name__} must return finite numbers of shape "
+            f"{wanted}, one for each row and level"
+        )
+    return quantiles - predicted(model, matrix)[:, None]
 
 
 def given_predictions(base_prediction: Any, shape: tuple[int, int]) -> Floats:
@@ -331,9 +418,10 @@ class FittedBase:
     is_identity: ClassVar[bool] = False
 
     def offset(self, matrix: Floats, rows: int, given: ArrayLike | None) -> Floats:
-        """Return the predictions of the base of each target. (N, F) -> (N, T)"""
+        """Return the predictions of the base of each target, then its spreads. (N, F) -> (N, T + Q)"""
         _refuse_predictions(given)
-        return np.stack([base.predict(matrix) for base in self.targets], axis=1)
+        predictions = np.stack([base.predict(matrix) for base in self.targets], axis=1)
+        return np.hstack([predictions, *(base.spreads(matrix) for base in self.targets)])
 
 
 @dataclass(frozen=True)
@@ -362,11 +450,12 @@ Base = NoBase | FittedBase | GivenBase
 """Where the networks start from (VIR:offset).
 
 ``offset(matrix, rows, given)`` returns the prediction of each label of new rows, (N, T), or (N, 0) for none.
+Bases that predict quantiles have further columns, which are inputs of the networks only.
 """
 
 
 def fit_base(
-    make: MakeBase | None,
+    makers: Sequence[MakeBase],
     matrix: Floats,
     labels: Floats,
     weight: Floats,
@@ -374,13 +463,13 @@ def fit_base(
     seed: int,
     transforms: Sequence[Sequence[AnyTransform]] | None = None,
 ) -> tuple[Base, Floats]:
-    """Fit the base of each target; return it with its out-of-fold predictions. labels: (N, T) -> (N, T)
+    """Fit the base of each target; return it with its `offset` out of fold. labels: (N, T) -> (N, T + Q)
 
     There is none without a column that varies, which CatBoost refuses. `transforms` has the ones to choose
-    from for each target: a base is fitted on each, and the best is kept, as `best_of` says.
+    from for each target: the first regressor is fitted on each, and the best is kept, as `_better` says.
     """
     nothing = NoBase(), np.empty((len(labels), 0))
-    if make is None:
+    if not makers:
         return nothing
     if len(labels) < 2 or fold.max() == 0:
         raise ValueError("a base needs more than one sample (equal rows count once): pass base=None")
@@ -389,9 +478,12 @@ def fit_base(
     choices = transforms or [[Identity()]] * labels.shape[1]
     fitted = []
     for choice, column in zip(choices, labels.T, strict=True):
-        fits = [CrossFit(make, matrix, column, weight, fold, seed, transform) for transform in choice]
-        fitted.append(_better(fits).whole())
-    return FittedBase(tuple(base for base, _ in fitted)), np.stack([held for _, held in fitted], axis=1)
+        cross_fit = partial(CrossFit, matrix=matrix, labels=column, weight=weight, fold=fold, seed=seed)
+        first = _better([cross_fit(makers[0], transform=transform) for transform in choice])
+        fitted.append(joined([first, *(cross_fit(m, transform=first.transform) for m in makers[1:])]))
+    bases, columns = zip(*fitted, strict=True)
+    offset = np.hstack([*(c[:, :1] for c in columns), *(c[:, 1:] for c in columns)])
+    return FittedBase(bases), offset
 
 
 def _better(fits: Sequence[CrossFit]) -> CrossFit:

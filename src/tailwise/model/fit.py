@@ -114,11 +114,6 @@ class Examples:
         y, latent, weight, offset, base = (part[rows] for part in numbers)
         return Examples(take_rows(self.x, rows), y, latent, weight, offset, base, self.groups[rows])
 
-    def without_base(self) -> Examples:
-        """Return the rows of a table without the base predictions."""
-        features = self.x[:, : self.x.shape[1] - self.offset.shape[1]]
-        return replace(self, x=features, offset=self.offset[:, :0])
-
     def tensors(self, *, weighted: bool = True) -> TensorData:
         """Return what the training loop takes; weights have a mean of 1."""
         weight = None
@@ -192,9 +187,10 @@ class Training:
 
     def examples(self, rows: Encoded, y: Floats, weight: Floats, base: Floats) -> Examples:
         """Put labels and base predictions beside encoded rows."""
-        offset = latent_offset(base, self.labels)
+        offset, targets = latent_offset(base, self.labels), len(self.labels)
         x = beside_features(rows.x, offset, self.bins) if self.inputs.is_table else rows.x
-        return Examples(x, y, self.latent(y), weight, offset, base, rows.groups)
+        around = offset[:, :targets], base[:, :targets]
+        return Examples(x, y, self.latent(y), weight, *around, rows.groups)
 
     def latent(self, y: Floats) -> Floats:
         """Return labels as networks learn them. (N, T)"""
@@ -299,7 +295,7 @@ def fit(
     for ends, column in zip(bounds, y.T, strict=True):
         ends.check(column)
     given = np.empty((len(y), 0)) if base_prediction is None else given_predictions(base_prediction, y.shape)
-    make_base = settings.base_maker(len(y), given=base_prediction is not None)
+    makers = settings.base_makers(len(y), given=base_prediction is not None)
     watched = None if eval_set is None else _watched(inputs, eval_set, given.shape[1], y.shape[1])
     rows = Rows(X, y, np.ones(len(y)), given, None if group_of is None else group_codes(group_of, len(y)))
     if time_of is not None:
@@ -324,9 +320,9 @@ def fit(
         choices = [candidates(settings.target_transform, column) for column in rows.y.T]
         inputs = inputs.fit(take_rows(rows.X, trained))
         encoded = inputs.encode(rows.X)
-        if make_base is not None:
+        if makers:
             settings.log("fitting the base to %d rows", len(rows.y))
-        base, offset = fit_base(make_base, encoded.matrix, rows.y, rows.weight, split.fold, seed, choices)
+        base, offset = fit_base(makers, encoded.matrix, rows.y, rows.weight, split.fold, seed, choices)
         transforms = chosen_transforms(base, choices)
         weight = rows.weight[trained]
         bins = [
@@ -344,20 +340,27 @@ def fit(
         offset = base.offset(encoded.matrix, len(encoded), None if base_prediction is None else rows.base)
     label_facts = labels_of_targets(settings, bins, rows.y.T, rows.weight, bounds, supports, transforms)
     training = Training(settings, inputs, base, label_facts, seed)
-    data = training.examples(encoded, rows.y, rows.weight, offset)
-    valid = None
-    if watched is not None:
-        seen = inputs.encode(watched.X)
-        valid = training.examples(seen, watched.y, watched.weight, base.offset(seen.matrix, len(seen), None))
+    seen = None if watched is None else inputs.encode(watched.X)
+
+    def examples(training: Training) -> tuple[Examples, Examples | None]:
+        data = training.examples(
+            encoded, rows.y, rows.weight, offset if base is training.base else offset[:, :0]
+        )
+        if watched is None or seen is None:
+            return data, None
+        around = training.base.offset(seen.matrix, len(seen), None)
+        return data, training.examples(seen, watched.y, watched.weight, around)
+
     with visible() if settings.verbose else nullcontext():
+        data, valid = examples(training)
         runs, held = _trained(training, data, split, valid, checkpoint, _family(start, "around"))
         pools = settings.pool and inputs.is_table and not base.is_identity
         if pools and len(rows.y) >= DISTINCT * total:
             settings.log("networks without the base")
             alone = replace(training, settings=settings.without_base(), base=NoBase())
-            rest = None if valid is None else valid.without_base()
+            data, valid = examples(alone)
             file = None if checkpoint is None else f"{checkpoint}.alone"
-            others = _trained(alone, data.without_base(), split, rest, file, _family(start, "alone"))
+            others = _trained(alone, data, split, valid, file, _family(start, "alone"))
             training, runs, held = _pooled(training, runs, held, *others)
     apart = watched is not None
     return training.model(runs, held, names, held_out=apart or split.held_out, unseen=apart)

@@ -139,10 +139,11 @@ class Model:
         offset = latent_offset(self.base.offset(rows.matrix, len(rows), rows.given), labels)
         x = beside_features(rows.x, offset, self.latent_bins) if self.inputs.is_table else rows.x
         predict = partial(network_prediction, table=self.inputs.is_table, device=self.device)
+        around = offset[:, : len(labels)]
         if self.together is None:
-            every = stack([predict(network, x, offset) for network in self.networks])
+            every = stack([predict(network, x, around) for network in self.networks])
         else:
-            every = predict(self.together, x, offset).map(lambda p: p.movedim(1, 0))
+            every = predict(self.together, x, around).map(lambda p: p.movedim(1, 0))
         return [
             Raw.of(
                 every[..., t] if self.several else every,
@@ -230,19 +231,26 @@ def predicting_device(device: str) -> torch.device:
 
 
 def latent_offset(offset: Floats, labels: Sequence[Labels]) -> Floats:
-    """Return base predictions of labels as predictions of latent labels. (N, T), or (N, 0) without a base"""
+    """Return base predictions of labels, the first T columns, as predictions of latent labels.
+
+    (N, T + Q) -> (N, T + Q), or (N, 0) without a base
+    """
     if not offset.shape[1] or all(about.transform.is_identity for about in labels):
         return offset
-    columns = zip(offset.T, labels, strict=True)
-    return np.stack([about.transform.limited(column) for column, about in columns], axis=1)
+    latent = [about.transform.limited(offset[:, t]) for t, about in enumerate(labels)]
+    return np.column_stack([*latent, offset[:, len(labels) :]])
 
 
 def beside_features(features: Tensor, offset: Floats, bins: Sequence[LabelBins]) -> Tensor:
-    """Return features with the standardised base predictions beside them. (N, F), (N, T) -> (N, F + T)"""
+    """Return features with standardised base predictions, and further columns as they are, beside them.
+
+    (N, F), (N, T + Q) -> (N, F + T + Q)
+    """
     if not offset.shape[1]:
         return features
     standardized = [(offset[:, t] - b.location) / b.scale for t, b in enumerate(bins)]
-    beside = torch.from_numpy(np.stack(standardized, axis=1)).to(features.dtype)
+    columns = np.column_stack([*standardized, offset[:, len(bins) :]])
+    beside = torch.from_numpy(columns).to(features.dtype)
     return torch.cat([features, beside], dim=1)
 
 

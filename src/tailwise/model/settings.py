@@ -17,7 +17,7 @@ from torch import nn
 
 from tailwise.lookup import check_name
 from tailwise.methods import get_method
-from tailwise.model.base import MakeBase, resolve_base
+from tailwise.model.base import MakeBase, resolve_bases
 from tailwise.model.inputs import (
     Inputs,
     PictureInputs,
@@ -70,7 +70,7 @@ class Settings(BaseEstimator):
 
     method: str = _parameter("vir-dial", str)
     method_options: Mapping[str, Any] | None = _parameter(None, Mapping, None)
-    base: Any = _parameter("auto", object)  # `tailwise.model.base.resolve_base` says what is wrong with it
+    base: Any = _parameter("auto", object)  # `tailwise.model.base.resolve_bases` says what is wrong with it
     pool: bool = _parameter(False, "boolean")
     folds: int | Literal["auto"] = _parameter("auto", _COUNT, _AUTO)
     emphasis: float | Literal["auto"] = _parameter("auto", Interval(Real, 0, 1, closed="both"), _AUTO)
@@ -172,9 +172,10 @@ class Settings(BaseEstimator):
         """The label bins asked for, as arguments of `LabelBins.from_labels`."""
         return {} if self.bins is None else {"count" if np.ndim(self.bins) == 0 else "edges": self.bins}
 
-    def base_maker(self, rows: int, *, given: bool) -> MakeBase | None:
-        """Return what makes the base, if any. By default methods with new rows and own backbones have none.
+    def base_makers(self, rows: int, *, given: bool) -> list[MakeBase]:
+        """Return what makes each regressor of the base; see `resolve_bases`.
 
+        By default methods with new rows and backbones of your own have none.
         `given` says that the user gives predictions of a base.
         """
         unasked = isinstance(self.base, str) and self.base == "auto"
@@ -184,18 +185,18 @@ class Settings(BaseEstimator):
                 raise ValueError(f"give base_prediction or base={self.base!r}, not both")
             if resampling is not None:
                 raise ValueError(f"method {self.method!r} makes new rows, which have no base_prediction")
-            return None
+            return []
         if unasked and (not self.takes_tables or resampling is not None):
-            return None
-        make = resolve_base(self.base, rows)
-        if make is not None and not self.takes_tables:
+            return []
+        makers = resolve_bases(self.base, rows)
+        if makers and not self.takes_tables:
             raise ValueError(
                 "a base takes tables, not pictures or what a backbone of your own takes: leave out base, or "
                 "pass its predictions as base_prediction"
             )
-        if make is not None and resampling is not None:
+        if makers and resampling is not None:
             raise ValueError(f"method {self.method!r} makes new rows, which have no base: pass base=None")
-        return make
+        return makers
 
     def train_config(self, rows: int, seed: int, *, streamed: bool = False) -> TrainConfig:
         """Return how to train on that many rows, where the parameters leave it open."""

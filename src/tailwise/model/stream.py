@@ -153,8 +153,8 @@ class StreamedRows:
         offset = latent_offset(base, self.training.labels)
         x = beside_features(torch.from_numpy(self.inputs.encoder.scaled(matrix)), offset, self.training.bins)
         relative = None if weight is None else (weight / self.weight).astype(np.float32)
-        latent = squeezed(self.training.latent(labels))
-        return (x.numpy(), latent, relative, squeezed(offset) if offset.shape[1] else None)
+        latent, around = squeezed(self.training.latent(labels)), squeezed(offset[:, : labels.shape[1]])
+        return (x.numpy(), latent, relative, around if around.size else None)
 
 
 def fit_stream(
@@ -294,15 +294,15 @@ class _StreamFit:
     def _base(
         self, survey: Surveyed, matrix: Floats, choices: list[list[AnyTransform]]
     ) -> tuple[Base, Floats]:
-        """Fit the base to the sample; return it with its out-of-fold predictions. (n, T), or (n, 0)"""
+        """Fit the base to the sample; return it with its out-of-fold `offset`. (n, T + Q), or (n, 0)"""
         labels = labels_of(survey.sample, self.columns.targets)
         weight = weights_of(survey.sample, self.columns.weight)
-        make = self.settings.base_maker(len(labels), given=False)
-        if make is not None:
+        makers = self.settings.base_makers(len(labels), given=False)
+        if makers:
             self.settings.log("fitting the base on a sample of %d of %d rows", len(labels), survey.rows)
         fold = deal_folds(labels[:, 0], self.seed, 2 if len(labels) >= FEW_FOLDS_FROM else FOLDS)
         ones = np.ones(len(labels))
-        return fit_base(make, matrix, labels, ones if weight is None else weight, fold, self.seed, choices)
+        return fit_base(makers, matrix, labels, ones if weight is None else weight, fold, self.seed, choices)
 
     def _bounds(self, survey: Surveyed) -> list[Bounds]:
         """Return the bounds of each target; a label beyond them is an error."""

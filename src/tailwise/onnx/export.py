@@ -139,7 +139,8 @@ def _check_can_be_exported(
         if there:
             raise ValueError(f"an ONNX file cannot hold {what}")
     for target in model.base.targets:
-        check_exportable(target.models[0])
+        for model in target.models:
+            check_exportable(model)
     if not all(0 < level < 1 for level in levels):
         raise ValueError(f"quantile levels must lie between 0 and 1, got {list(levels)}")
     if coverage is not None:

@@ -103,7 +103,7 @@ def put_trees(proto: Any, bases: Sequence[CrossFitted], bins: Sequence[LabelBins
     trees = [_add_trees(front, model, x, x32) for model in models]
     factors, shift, start = np.zeros((len(models), len(bases))), np.zeros(len(bases)), 0
     for t, (base, b) in enumerate(zip(bases, bins, strict=True)):
-        factors[start : start + len(base.models), t] = base.scale / b.scale / len(base.models)
+        factors[start : start + len(base.models), t] = base.scale / b.scale * base.shares
         shift[t], start = (base.location - b.location) / b.scale, start + len(base.models)
     predicted = front.cast(front.add("Concat", *trees, axis=1), np.float64)
     scaled = front.add("MatMul", predicted, front.constant(factors))

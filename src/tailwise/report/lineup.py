@@ -22,7 +22,7 @@ from tailwise.distributions.members import Normal
 from tailwise.distributions.transform import Log
 from tailwise.labels.bins import checked_labels
 from tailwise.labels.kernels import label_weights
-from tailwise.model.base import AUTO, CrossFit, CrossFitted, deal_folds, resolve_base
+from tailwise.model.base import AUTO, CrossFit, CrossFitted, deal_folds, resolve_bases
 from tailwise.model.split import deal_group_folds, group_codes
 from tailwise.model.transforms import candidates
 from tailwise.report.scores import Floats, Scores, Seen
@@ -130,8 +130,7 @@ def fit_rival(
     fold = deal_folds(y, seed)
     if groups is not None:
         fold = deal_group_folds(y, group_codes(groups, np.size(groups))[rows], seed)
-    make = resolve_base(AUTO if model.base is None else model.base, max(len(rows), 10**6))
-    assert make is not None
+    make, *_ = resolve_bases(AUTO if model.base is None else model.base, max(len(rows), 10**6))
     if weighted:
         bins = model.model_.bins[0]
         weight = weight * label_weights(bins)[bins.index(y)]
