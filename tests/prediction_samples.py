@@ -11,6 +11,7 @@ from scipy import stats
 from torch import Tensor
 
 from tailwise.distributions.members import NIG, Distribution, Mixture, Normal
+from tailwise.distributions.tilt import Tilt
 
 KINDS = ("normal", "nig", "mixture", "mixture of nig")
 
@@ -48,6 +49,31 @@ def scipy_members(base: Distribution, row: int) -> list[tuple[float, Any]]:
     return [(1.0, stats.t(2 * base.alpha[row].item(), base.gamma[row].item(), base.scale[row].item()))]
 
 
+class Integral:
+    """One prediction under a tilt, by brute force."""
+
+    def __init__(self, base: Distribution, tilt: Tilt, row: int, knots: tuple[float, ...] = ()) -> None:
+        members = scipy_members(base, row)
+        reach = np.concatenate([-np.geomspace(1e-3, 1e7, 150)[::-1], [0.0], np.geomspace(1e-3, 1e7, 150)])
+        ends = [d.median() + (d.ppf(0.75) - d.median()) * reach for _, d in members]
+        self.knots = np.unique(np.concatenate([*ends, tilt.cuts, knots]))
+        nodes, weights = np.polynomial.legendre.leggauss(12)
+        low, high = self.knots[:-1, None], self.knots[1:, None]
+        self.y = (low + high) / 2 + (high - low) / 2 * nodes
+        w = np.exp(tilt.log_weights)[np.searchsorted(tilt.cuts, self.y, side="right")]
+        p = sum(weight * d.pdf(self.y) for weight, d in members)
+        self.widths = (high - low) / 2 * weights
+        self.mass = self.widths * p * w
+        self.z = self.mass.sum()
+        self.mass /= self.z
+
+    def mean(self, function: Any) -> float:
+        return float((self.mass * function(self.y)).sum())
+
+    def below(self, y: float) -> float:
+        return float(self.mass[(self.y < y)].sum())
+
+
 def predicted(kind: str, n: int, rng: np.random.Generator) -> Distribution:
     """Predictions of one type with spreads that differ from row to row."""
 
@@ -74,6 +100,16 @@ def at_zero(
 
 def double(values: Any) -> Tensor:
     return torch.as_tensor(values, dtype=torch.float64)
+
+
+def doubles(*values: float) -> Tensor:
+    return double(values)
+
+
+def close(got: Any, expected: Any, **tolerance: float) -> None:
+    np.testing.assert_allclose(
+        np.asarray(got), np.asarray(expected), **{"rtol": 1e-9, "atol": 1e-12, **tolerance}
+    )
 
 
 def three() -> list[Normal | NIG | Mixture]:

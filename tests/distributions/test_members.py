@@ -18,8 +18,9 @@ from scipy import stats
 from torch import Tensor
 
 from tailwise.distributions.members import NIG, Distribution, Mixture, Normal, pooled, stack
+from tailwise.distributions.tilt import Tilt
 from tailwise.metrics.scores import crps
-from tests.prediction_samples import KINDS, at_zero, double, each_kind, make, scipy_members, three
+from tests.prediction_samples import KINDS, Integral, at_zero, double, each_kind, make, scipy_members, three
 
 law = settings(deadline=None, derandomize=True, max_examples=40)
 
@@ -313,25 +314,15 @@ def test_pooling_one_is_itself_and_infinite_variances_make_a_mixture() -> None:
     assert isinstance(pooled([heavy, heavy]), Mixture)
 
 
-def integrated_crps(cdf: Any, y: float, scales: list[tuple[float, float]]) -> float:
-    """CRPS as the integral of (F(t) - 1[t >= y])^2, by Gauss-Legendre between many knots."""
-    reach = np.concatenate([-np.geomspace(1e-2, 1e6, 60)[::-1], [0], np.geomspace(1e-2, 1e6, 60)])
-    knots = np.unique(np.concatenate([[y], *(c + s * reach for c, s in scales)]))
-    nodes, weights = np.polynomial.legendre.leggauss(12)
-    low, high = knots[:-1, None], knots[1:, None]
-    t = (low + high) / 2 + (high - low) / 2 * nodes
-    return float(((high - low) / 2 * weights * (cdf(t) - (t >= y)) ** 2).sum())
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_crps_equals_numerical_integration(kind: str) -> None:
     predicted, y = make(kind, 8, seed=3)
     y[0], y[1] = 50.0, predicted.mean[1]  # far out, and exactly at the mean
     for i in range(8):
-        one = predicted[i : i + 1]
-        members = scipy_members(one, 0)
-        places = [(d.median(), d.ppf(0.75) - d.ppf(0.25)) for _, d in members]
-        exact = integrated_crps(lambda t, ds=members: sum(w * d.cdf(t) for w, d in ds), y[i].item(), places)
+        one, members = predicted[i : i + 1], scipy_members(predicted, i)
+        integral = Integral(predicted, Tilt(), i, (y[i].item(),))
+        below = sum(w * d.cdf(integral.y) for w, d in members)
+        exact = (integral.widths * (below - (integral.y >= y[i].item())) ** 2).sum()
         tolerance = 2e-4 * one.std.item() if kind == "mixture of nig" else 1e-6 * exact
         assert crps(one, y[i : i + 1]) == pytest.approx(exact, abs=tolerance)
 

@@ -7,13 +7,11 @@ the cells among them; p comes from SciPy and w from the cells by plain search.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch import Tensor
 
 from tailwise import metrics as m
 from tailwise.distributions import members
@@ -22,58 +20,23 @@ from tailwise.distributions.tilt import Tilt, Tilted
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.prior import LabelDensity, emphasis
 from tests.label_samples import skewed
-from tests.prediction_samples import KINDS, make, scipy_members
+from tests.prediction_samples import KINDS, Integral, close, doubles, make, scipy_members
 
 BINS = LabelBins.from_labels(skewed(0))
 TRAINING = LabelDensity.from_bins(BINS)
 
 
-def double(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def close(got: Any, expected: Any, **tolerance: float) -> None:
-    np.testing.assert_allclose(
-        np.asarray(got), np.asarray(expected), **{"rtol": 1e-9, "atol": 1e-12, **tolerance}
-    )
-
-
-class Integral:
-    """One prediction under a tilt, by brute force."""
-
-    def __init__(self, base: Distribution, tilt: Tilt, row: int, knots: tuple[float, ...] = ()) -> None:
-        members = scipy_members(base, row)
-        reach = np.concatenate([-np.geomspace(1e-3, 1e7, 150)[::-1], [0.0], np.geomspace(1e-3, 1e7, 150)])
-        ends = [d.median() + (d.ppf(0.75) - d.median()) * reach for _, d in members]
-        self.knots = np.unique(np.concatenate([*ends, tilt.cuts, knots]))
-        nodes, weights = np.polynomial.legendre.leggauss(12)
-        low, high = self.knots[:-1, None], self.knots[1:, None]
-        self.y = (low + high) / 2 + (high - low) / 2 * nodes
-        w = np.exp(tilt.log_weights)[np.searchsorted(tilt.cuts, self.y, side="right")]
-        p = sum(weight * d.pdf(self.y) for weight, d in members)
-        self.widths = (high - low) / 2 * weights
-        self.mass = self.widths * p * w
-        self.z = self.mass.sum()
-        self.mass /= self.z
-
-    def mean(self, function: Any) -> float:
-        return float((self.mass * function(self.y)).sum())
-
-    def below(self, y: float) -> float:
-        return float(self.mass[(self.y < y)].sum())
-
-
 ODD = {
-    "normal": Normal(double(0.3, 5.0, -30.0, 60.0, 1.0), double(1.0, 4.0, 1.0, 9.0, 1e-4)),
+    "normal": Normal(doubles(0.3, 5.0, -30.0, 60.0, 1.0), doubles(1.0, 4.0, 1.0, 9.0, 1e-4)),
     "nig": NIG(
-        double(0.3, 5.0, -30.0, 60.0, 1.0),
-        double(1.0, 3.0, 1.0, 2.0, 1.0),
-        double(2.5, 4.0, 6.0, 3.0, 9.0),
-        double(1.0, 4.0, 1.0, 9.0, 1e-4),
+        doubles(0.3, 5.0, -30.0, 60.0, 1.0),
+        doubles(1.0, 3.0, 1.0, 2.0, 1.0),
+        doubles(2.5, 4.0, 6.0, 3.0, 9.0),
+        doubles(1.0, 4.0, 1.0, 9.0, 1e-4),
     ),
 }
-ODD["mixture"] = Mixture([ODD["normal"], ODD["normal"].rescale(1.0, 0.5)], double(0.3, 0.7))
-ODD["mixture of nig"] = Mixture([ODD["nig"], ODD["nig"].rescale(1.0, 0.5)], double(0.3, 0.7))
+ODD["mixture"] = Mixture([ODD["normal"], ODD["normal"].rescale(1.0, 0.5)], doubles(0.3, 0.7))
+ODD["mixture of nig"] = Mixture([ODD["nig"], ODD["nig"].rescale(1.0, 0.5)], doubles(0.3, 0.7))
 
 
 @pytest.fixture(params=[*KINDS, *(f"odd {kind}" for kind in KINDS)])
@@ -88,7 +51,7 @@ def test_normalizer_density_and_moments_equal_integrals(base: Distribution, t: f
     tilt = emphasis(TRAINING, t)
     tilted = tilt.apply(base)
     assert isinstance(tilted, Tilted)
-    y = double(-2.0, 0.1, 1.0, 4.0, 60.0)[: len(base)]
+    y = doubles(-2.0, 0.1, 1.0, 4.0, 60.0)[: len(base)]
     for row in range(len(base)):
         exact = Integral(base, tilt, row, (float(y[row]),))
         heavy = isinstance(scipy_members(base, row)[0][1].dist, type(stats.t))
@@ -112,7 +75,7 @@ def base_df(base: Distribution, row: int) -> float:
 def test_cdf_quantiles_and_intervals_equal_integrals(base: Distribution) -> None:
     tilt = emphasis(TRAINING, 0.8)
     tilted = tilt.apply(base)
-    levels = double(1e-6, 0.05, 0.3, 0.5, 0.95, 1 - 1e-6)[:, None]
+    levels = doubles(1e-6, 0.05, 0.3, 0.5, 0.95, 1 - 1e-6)[:, None]
     y = tilted.quantile(levels)
     assert y.shape == (6, len(base)) and (y.diff(dim=0) >= 0).all()
     for row in range(len(base)):
@@ -131,7 +94,7 @@ def test_cdf_quantiles_and_intervals_equal_integrals(base: Distribution) -> None
 
 def test_by_hand() -> None:
     # Labels below 0 count once and above it three times: Z = 2 for a Normal around 0.
-    tilted = Tilt(np.array([0.0]), np.log([1.0, 3.0])).apply(Normal(double(0.0), 1.0))
+    tilted = Tilt(np.array([0.0]), np.log([1.0, 3.0])).apply(Normal(doubles(0.0), 1.0))
     close(tilted.cdf(0.0), [0.25])
     close(tilted.quantile(0.25), [0.0])
     close(tilted.mean, [2 / 2 / math.sqrt(2 * math.pi)])  # (3 - 1) phi(0) / Z
@@ -142,7 +105,7 @@ def test_by_hand() -> None:
 
 def test_the_far_side_of_a_cut_keeps_its_digits() -> None:
     # All of the mass lies beyond a cut 9 standard deviations away, where 1 - F has no digit left.
-    tilted = Tilt(np.array([9.0]), np.array([-100.0, 0.0])).apply(Normal(double(0.0), 1.0))
+    tilted = Tilt(np.array([9.0]), np.array([-100.0, 0.0])).apply(Normal(doubles(0.0), 1.0))
     beyond = stats.truncnorm(9.0, np.inf)
     close(tilted.nll(9.5), [-beyond.logpdf(9.5)], rtol=1e-10)
     close(tilted.mean, [beyond.mean()], rtol=1e-6)
@@ -151,11 +114,11 @@ def test_the_far_side_of_a_cut_keeps_its_digits() -> None:
 
 
 def test_variance_of_heavy_tails_is_infinite() -> None:
-    heavy = emphasis(TRAINING, 1.0).apply(NIG(double(0.0, 0.0), 1.0, double(0.9, 1.4), 1.0))
+    heavy = emphasis(TRAINING, 1.0).apply(NIG(doubles(0.0, 0.0), 1.0, doubles(0.9, 1.4), 1.0))
     assert heavy.variance[0] == math.inf and heavy.variance[1].isfinite()
     assert heavy.aleatoric[0] == heavy.epistemic[0] == math.inf
     assert heavy.mean.isfinite().all()
-    assert emphasis(TRAINING, 1.0).apply(NIG(double(0.0), 1.0, 0.4, 1.0)).mean.isnan().all()
+    assert emphasis(TRAINING, 1.0).apply(NIG(doubles(0.0), 1.0, 0.4, 1.0)).mean.isnan().all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -170,10 +133,10 @@ def test_rows_shapes_and_chunks(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
     joined = concatenate([tilted[:5], tilted[5:]])
     close(joined.mean, tilted.mean)
     close(tilted[:1].cdf(y), concatenate([tilted[:1]] * 12).cdf(y))  # one prediction for many labels
-    whole = [tilted.mean, tilted.cdf(y), tilted.quantile(double(0.1, 0.6)[:, None]), tilted.deviation(y)]
+    whole = [tilted.mean, tilted.cdf(y), tilted.quantile(doubles(0.1, 0.6)[:, None]), tilted.deviation(y)]
     monkeypatch.setattr(members, "_CHUNK", 50)
     again = emphasis(TRAINING, 0.7).apply(base)
-    rows = [again.mean, again.cdf(y), again.quantile(double(0.1, 0.6)[:, None]), again.deviation(y)]
+    rows = [again.mean, again.cdf(y), again.quantile(doubles(0.1, 0.6)[:, None]), again.deviation(y)]
     for one, two in zip(whole, rows, strict=True):
         close(one, two)
     assert tilted[:0].mean.shape == (0,) and tilted[:0].interval(0.9)[0].shape == (0,)

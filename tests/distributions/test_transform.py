@@ -14,6 +14,7 @@ from tailwise.distributions.members import NIG, Mixture, Normal, concatenate, po
 from tailwise.distributions.tilt import Tilt
 from tailwise.distributions.transform import Identity, Log, Tabulated, Transform, Transformed, YeoJohnson
 from tailwise.distributions.truncation import Bounds
+from tests.prediction_samples import doubles
 
 LABELS = np.exp(np.random.default_rng(0).normal(size=400))
 SQRT = FunctionTransformer(np.sqrt, np.square)
@@ -25,10 +26,6 @@ TRANSFORMS = {
     "own": Tabulated.of(SQRT, LABELS),
     "rescaled": Log.of(LABELS).rescale((1.0, 3.0), (-2.0, 0.5)),
 }
-
-
-def doubles(*values: float) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64)
 
 
 @pytest.fixture(params=TRANSFORMS)

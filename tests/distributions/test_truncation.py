@@ -14,9 +14,8 @@ from tailwise.distributions.tilt import Tilted
 from tailwise.distributions.truncation import LEAST_DISTANCE, Bounds, bounds_of
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.prior import LabelDensity, emphasis
-from tests.distributions.test_tilt import Integral, close, double
 from tests.label_samples import skewed
-from tests.prediction_samples import KINDS, make
+from tests.prediction_samples import KINDS, Integral, close, doubles, make
 
 TRAINING = LabelDensity.from_bins(LabelBins.from_labels(skewed(0)))
 BOUNDS = {"low": Bounds(-0.5), "high": Bounds(high=1.5), "both": Bounds(-1.0, 2.0), "far": Bounds(-90.0, 0.5)}
@@ -33,7 +32,7 @@ def test_everything_agrees_with_the_integral_of_one_density(kind: str, bounds: B
     base = make(kind, 3, seed=5)[0]
     bounded = bounds.apply(emphasis(TRAINING, t).apply(base))
     assert isinstance(bounded, Tilted)
-    y = double(0.1, -0.4, 0.5)
+    y = doubles(0.1, -0.4, 0.5)
     for row in range(3):
         exact = Integral(bounded.base, bounded.change, row, (float(y[row]),))
         mean = exact.mean(lambda at: at)
@@ -67,7 +66,7 @@ def test_the_mean_stays_if_it_lies_within(kind: str, bounds: Bounds) -> None:
 
 def test_half_a_normal_by_hand() -> None:
     """The mean of half a Normal of scale 1 is sqrt(2 / pi), so this one keeps location 0 and scale 1."""
-    half = Bounds(0.0).apply(Normal(double(math.sqrt(2 / math.pi)), 1.0))
+    half = Bounds(0.0).apply(Normal(doubles(math.sqrt(2 / math.pi)), 1.0))
     close(half.variance, [1 - 2 / math.pi], rtol=1e-9)
     close(half.quantile(0.5), [0.6744897501960817], rtol=1e-7)
     close(half.nll(0.0), [0.5 * math.log(2 * math.pi) - math.log(2)], rtol=1e-9)
@@ -76,17 +75,17 @@ def test_half_a_normal_by_hand() -> None:
 
 
 def test_both_bounds_are_possible_labels_and_samples_stay_between() -> None:
-    bounded = Bounds(0.0, 10.0).apply(NIG(double(-5.0, 4.0, 99.0), 1.0, 3.0, 4.0))
+    bounded = Bounds(0.0, 10.0).apply(NIG(doubles(-5.0, 4.0, 99.0), 1.0, 3.0, 4.0))
     assert bounded.nll(0.0).isfinite().all() and bounded.nll(10.0).isfinite().all()
     assert bounded.cdf(10.0).tolist() == [1.0] * 3
     drawn = bounded.sample(500, torch.Generator().manual_seed(0))
     assert drawn.min() >= 0 and drawn.max() <= 10
     close(drawn.mean(0), bounded.mean, rtol=0.15)
-    assert math.isfinite(m.crps(bounded, double(0.0, 5.0, 10.0)))
+    assert math.isfinite(m.crps(bounded, doubles(0.0, 5.0, 10.0)))
 
 
 def test_between_two_bounds_any_student_t_has_a_variance() -> None:
-    d = NIG(double(1.0, 1.0, 1.0), 1.0, double(0.8, 1.0, 1.2), 1.0)
+    d = NIG(doubles(1.0, 1.0, 1.0), 1.0, doubles(0.8, 1.0, 1.2), 1.0)
     bounded = Bounds(0.0, 3.0).apply(d)
     for row in range(3):
         exact = Integral(bounded.base, bounded.change, row)

@@ -6,36 +6,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from tailwise.distributions.members import Distribution, Normal
 from tailwise.labels import prior as label_prior
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.prior import FLOOR, LabelDensity, change_of_prior, emphasis
 from tests.label_samples import label_lists, labels_with_counts, law, skewed
-from tests.prediction_samples import KINDS, make
+from tests.prediction_samples import KINDS, close, doubles, make
 
 BINS = LabelBins.from_labels(skewed(0))
 TRAINING = LabelDensity.from_bins(BINS)
-
-
-def double(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def histogram(edges: Any, counts: Any, floor: float = FLOOR) -> LabelDensity:
     """The density of a histogram on its own cells, without smoothing."""
     bins = LabelBins(np.asarray(edges, np.float64), np.asarray(counts))
     return LabelDensity.from_bins(bins, kernel=None, floor=floor)
-
-
-def close(got: Any, expected: Any, **tolerance: float) -> None:
-    np.testing.assert_allclose(
-        np.asarray(got), np.asarray(expected), **{"rtol": 1e-9, "atol": 1e-12, **tolerance}
-    )
 
 
 def same(one: Distribution, two: Distribution, **tolerance: float) -> None:
@@ -116,7 +104,7 @@ def test_densities_of_any_labels_have_a_floor_and_few_cells(values: list[float],
     reach = float(np.ptp(density.edges))
     if not 1e-100 < reach < 1e100:  # its square would overflow
         return
-    tilted = emphasis(density, t).apply(Normal(double(values[0]), reach**2))
+    tilted = emphasis(density, t).apply(Normal(doubles(values[0]), reach**2))
     assert tilted.mean.isfinite().all() and tilted.nll(values[0]).isfinite().all()
 
 

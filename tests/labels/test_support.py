@@ -5,13 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from tailwise.labels.support import LabelSupport
-
-
-def double(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
+from tests.prediction_samples import doubles
 
 
 @pytest.mark.parametrize("step", [1.0, 0.5, 0.1, 5.0, 0.0025, 7.3e-12, 1e16])
@@ -42,9 +38,9 @@ def test_an_end_beside_an_atom_moves_to_it() -> None:
     y = np.r_[np.zeros(50), 2 + np.random.default_rng(0).random(40), np.full(10, 9.0)]
     found = LabelSupport.from_labels(y)
     assert [atom for atom, _, _ in found.atoms] == [0.0, 9.0]
-    low, high = found.between(double(-1.0, 0.5, 2.1, 5.0), double(1.0, 1.0, 99.0, 9.5))
+    low, high = found.between(doubles(-1.0, 0.5, 2.1, 5.0), doubles(1.0, 1.0, 99.0, 9.5))
     assert low.tolist() == [0.0, 0.5, 2.1, 9.0] and high.tolist() == [0.0, 1.0, 9.0, 9.0]
-    assert found.nearest(double(-3.0, 0.4, 1.9, 8.0, 50.0)).tolist() == [0.0, 0.0, 1.9, 9.0, 9.0]
+    assert found.nearest(doubles(-3.0, 0.4, 1.9, 8.0, 50.0)).tolist() == [0.0, 0.0, 1.9, 9.0, 9.0]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +56,7 @@ def test_an_end_beside_an_atom_moves_to_it() -> None:
 )
 def test_continuous_labels_have_no_support(y: np.ndarray) -> None:
     assert LabelSupport.from_labels(y) == LabelSupport()
-    ends = double(0.4, 1.2), double(3.9, 1.4)
+    ends = doubles(0.4, 1.2), doubles(3.9, 1.4)
     assert LabelSupport().between(*ends) == ends and LabelSupport().nearest(ends[0]) is ends[0]
 
 
@@ -68,6 +64,6 @@ def test_a_value_that_no_label_has_is_a_point_of_the_grid() -> None:
     values = np.array([0.0, 0.2, 0.5, 0.7])
     found = LabelSupport.from_labels(np.repeat(values, 10))
     assert found.grid == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
-    assert [float(end) for end in found.between(double(0.3), double(0.3))] == [0.3, 0.3]
-    low, high = found.between(double(-0.25), double(0.95))
-    torch.testing.assert_close(torch.cat([low, high]), double(-0.2, 0.9))
+    assert [float(end) for end in found.between(doubles(0.3), doubles(0.3))] == [0.3, 0.3]
+    low, high = found.between(doubles(-0.25), doubles(0.95))
+    torch.testing.assert_close(torch.cat([low, high]), doubles(-0.2, 0.9))

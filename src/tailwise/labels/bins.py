@@ -23,11 +23,10 @@ MAX_LATTICE_BINS = 200
 """Labels on a grid (ages, counts, ratings) get one bin per grid point up to this many."""
 MIN_BINS, MAX_BINS = 10, 100
 """Limits on the number of bins that the rule for continuous labels may choose."""
-MAX_STORED = 10_000
-"""Most bins that a file may have: the kernel over them is a matrix of its square."""
+MOST_BINS = 10_000
+"""Most bins there may be: the kernel over them is a matrix of its square."""
 _MIN_LATTICE_VALUES = 5
 _MAX_BEYOND = 100
-_MOST_BINS = 1_000_000
 
 
 def checked_labels(y: ArrayLike | Tensor, what: str = "labels") -> Array:
@@ -98,7 +97,7 @@ class LabelBins:
     array([0, 1, 3])
     """
 
-    edges: Annotated[Array, Items(2, MAX_STORED + 1)]  # (B + 1,)
+    edges: Annotated[Array, Items(2, MOST_BINS + 1)]  # (B + 1,)
     counts: NDArray[np.int64]  # (B,)
     rule: str = "edges as given"
     _cuts_on: dict[torch.device, Tensor] = field(default_factory=dict, repr=False)
@@ -281,14 +280,14 @@ def _width_edges(labels: LabelSummary, width: float) -> Array:
         raise ValueError(f"width must be a positive number, got {width!r}")
     low, high = labels.low, labels.high
     number = max(1, int(np.ceil((high - low) / width - 1e-6)))
-    if number > _MOST_BINS:
+    if number > MOST_BINS:
         raise ValueError(f"width {width:g} gives {number} bins over {low:g} to {high:g}: choose a wider one")
     return np.asarray(low + width * np.arange(number + 1))
 
 
 def _count_edges(labels: LabelSummary, count: int) -> Array:
-    if not 1 <= count <= _MOST_BINS or count != int(count):
-        raise ValueError(f"count must be a whole number from 1 to {_MOST_BINS}, got {count!r}")
+    if not 1 <= count <= MOST_BINS or count != int(count):
+        raise ValueError(f"count must be a whole number from 1 to {MOST_BINS}, got {count!r}")
     low, high = (labels.low, labels.high) if labels.low < labels.high else _around(labels.low)
     return np.linspace(low, high, int(count) + 1)
 
