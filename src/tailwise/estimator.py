@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +35,14 @@ if TYPE_CHECKING:
     from tailwise.training.ray_workers import RayWorkers
 
 Floats = NDArray[np.float64]
+
+
+class Asked(TypedDict, total=False):
+    """Keyword arguments that all predictions take, as `TailRegressor.predict` says."""
+
+    emphasis: float | None
+    label_prior: Any
+    base_prediction: ArrayLike | None
 
 
 class TailRegressor(RegressorMixin, Settings):
@@ -231,33 +239,27 @@ class TailRegressor(RegressorMixin, Settings):
 
     # ------------------------------------------------------------------------------------ predict
 
-    def predictions(
-        self,
-        X: Any,
-        emphasis: float | None = None,
-        label_prior: Any = None,
-        base_prediction: ArrayLike | None = None,
-    ) -> list[Predicted]:
+    def predictions(self, X: Any, **asked: Unpack[Asked]) -> list[Predicted]:
         """Return calibrated predictions of each target, with their intervals at any coverage."""
+        return self._asked(asked).predicted(X, asked.get("base_prediction"))
+
+    def _asked(self, asked: Asked) -> Model:
+        """Return the fitted model under the emphasis or label prior that is asked for."""
         check_is_fitted(self)
-        return self.model_.at(emphasis, label_prior).predicted(X, base_prediction)
+        if unknown := asked.keys() - Asked.__annotations__.keys():
+            raise TypeError(f"predictions take {', '.join(Asked.__annotations__)}, not {', '.join(unknown)}")
+        return self.model_.at(asked.get("emphasis"), asked.get("label_prior"))
 
     def _columns(
-        self, X: Any, figures: Callable[[Predicted], Iterable[Tensor]], dial: tuple[Any, Any], base: Any
+        self, X: Any, figures: Callable[[Predicted], Iterable[Tensor]], asked: Asked
     ) -> list[Floats]:
         """Return figures of predictions, some rows at a time. (N,) each, or (N, T) for several targets"""
-        check_is_fitted(self)
-        parts = self.model_.at(*dial).in_parts(X, base)
-        return self.model_.columns([figures(predicted) for predicted in targets] for targets in parts)
+        model = self._asked(asked)
+        parts = model.in_parts(X, asked.get("base_prediction"))
+        return model.columns([figures(predicted) for predicted in targets] for targets in parts)
 
     def predict(
-        self,
-        X: Any,
-        return_std: bool = False,
-        *,
-        emphasis: float | None = None,
-        label_prior: Any = None,
-        base_prediction: ArrayLike | None = None,
+        self, X: Any, return_std: bool = False, **asked: Unpack[Asked]
     ) -> Floats | tuple[Floats, Floats]:
         """Return the predicted label of each row, and with `return_std` its standard deviation.
 
@@ -265,41 +267,27 @@ class TailRegressor(RegressorMixin, Settings):
         of the predicted distribution, and its median under an emphasis or a label prior. With a very heavy
         tail the standard deviation is limited (`tailwise.calibration.scaling.standard_deviation`).
 
-        `emphasis` turns the dial between common and rare labels (VIR:dial): 0 expects labels as in
-        training, 1 expects every label equally often. Unless given it is `emphasis_`, which `fit` chose.
-        `label_prior` describes the labels expected in use instead: a sample of them, a pair
-        ``(edges, counts)``, or a function that gives the density of a label; for several targets a list with
-        one for each. `base_prediction` is needed if `fit` had one. All predictions take these three.
+        All predictions take these three keyword arguments. `emphasis` turns the dial between common and rare
+        labels (VIR:dial): 0 expects labels as in training, 1 expects every label equally often. Unless given
+        it is `emphasis_`, which `fit` chose. `label_prior` describes the labels expected in use instead: a
+        sample of them, a pair ``(edges, counts)``, or a function that gives the density of a label; for
+        several targets a list with one for each. `base_prediction` is needed if `fit` had one.
         """
 
         def figures(predicted: Predicted) -> list[Tensor]:
             own = predicted.distribution
             return [own.point, standard_deviation(own)] if return_std else [own.point]
 
-        point, *std = self._columns(X, figures, (emphasis, label_prior), base_prediction)
+        point, *std = self._columns(X, figures, asked)
         return (point, std[0]) if return_std else point
 
-    def predict_distribution(
-        self,
-        X: Any,
-        *,
-        emphasis: float | None = None,
-        label_prior: Any = None,
-        base_prediction: ArrayLike | None = None,
-    ) -> Distribution | list[Distribution]:
+    def predict_distribution(self, X: Any, **asked: Unpack[Asked]) -> Distribution | list[Distribution]:
         """Return the calibrated predictive distribution; a list with one per target for several."""
-        targets = [p.distribution for p in self.predictions(X, emphasis, label_prior, base_prediction)]
+        targets = [predicted.distribution for predicted in self.predictions(X, **asked)]
         return targets if self.model_.several else targets[0]
 
     def predict_interval(
-        self,
-        X: Any,
-        coverage: float = 0.9,
-        *,
-        rare: float | None = None,
-        emphasis: float | None = None,
-        label_prior: Any = None,
-        base_prediction: ArrayLike | None = None,
+        self, X: Any, coverage: float = 0.9, *, rare: float | None = None, **asked: Unpack[Asked]
     ) -> Floats:
         """Return lower and upper ends of intervals that contain the label with the given probability.
 
@@ -309,36 +297,17 @@ class TailRegressor(RegressorMixin, Settings):
         are too few held-out rows for a coverage, a warning says so and the intervals span all training
         labels.
         """
-        dial = emphasis, label_prior
-        ends = self._columns(X, lambda predicted: predicted.interval(coverage, rare), dial, base_prediction)
-        return np.stack(ends, axis=-1)
+        return np.stack(self._columns(X, lambda p: p.interval(coverage, rare), asked), axis=-1)
 
-    def predict_quantiles(
-        self,
-        X: Any,
-        q: float | Sequence[float],
-        *,
-        emphasis: float | None = None,
-        label_prior: Any = None,
-        base_prediction: ArrayLike | None = None,
-    ) -> Floats:
+    def predict_quantiles(self, X: Any, q: float | Sequence[float], **asked: Unpack[Asked]) -> Floats:
         """Return quantiles of the calibrated distribution at the levels q, as a new last dimension."""
         levels = np.atleast_1d(np.asarray(q, np.float64))
         if not (levels.size and ((levels > 0) & (levels < 1)).all()):
             raise ValueError(f"quantile levels must lie between 0 and 1, got {levels.tolist()}")
-        dial = emphasis, label_prior
-        columns = self._columns(X, lambda predicted: predicted.quantiles(levels), dial, base_prediction)
-        return np.stack(columns, axis=-1)
+        return np.stack(self._columns(X, lambda p: p.quantiles(levels), asked), axis=-1)
 
     def predict_frame(
-        self,
-        X: Any,
-        coverage: float = 0.9,
-        *,
-        rare: float | None = None,
-        emphasis: float | None = None,
-        label_prior: Any = None,
-        base_prediction: ArrayLike | None = None,
+        self, X: Any, coverage: float = 0.9, *, rare: float | None = None, **asked: Unpack[Asked]
     ) -> pd.DataFrame:
         """Return a table: prediction, std, lower, upper, aleatoric_std, epistemic_std and region.
 
@@ -349,9 +318,8 @@ class TailRegressor(RegressorMixin, Settings):
         """
         import pandas as pd
 
-        check_is_fitted(self)
-        model, columns = self.model_.at(emphasis, label_prior), dict[str, Any]()
-        rows = model.in_parts(X, base_prediction)
+        model, columns = self._asked(asked), dict[str, Any]()
+        rows = model.in_parts(X, asked.get("base_prediction"))
         parts = [[predicted.columns(coverage, rare) for predicted in targets] for targets in rows]
         for t, tables in enumerate(zip(*parts, strict=True)):
             suffix = f"_{model.target_name(t)}" if model.several else ""
@@ -361,16 +329,7 @@ class TailRegressor(RegressorMixin, Settings):
 
     # -------------------------------------------------------------------------------------- judge
 
-    def score_by_region(
-        self,
-        X: Any,
-        y: Any,
-        coverage: float = 0.9,
-        *,
-        emphasis: float | None = None,
-        label_prior: Any = None,
-        base_prediction: ArrayLike | None = None,
-    ) -> pd.DataFrame:
+    def score_by_region(self, X: Any, y: Any, coverage: float = 0.9, **asked: Unpack[Asked]) -> pd.DataFrame:
         """Return a tidy table of errors and coverage for all, many-, medium- and few-shot labels.
 
         Regions go by the true label's bin in training. `coverage`, `width` and `interval_score` (Winkler's)
@@ -380,11 +339,11 @@ class TailRegressor(RegressorMixin, Settings):
         """
         check_is_fitted(self)
         labels = checked_labels(X, y, self.n_targets_)
-        targets = zip(self.predictions(X, emphasis, label_prior, base_prediction), labels.T, strict=True)
+        targets = zip(self.predictions(X, **asked), labels.T, strict=True)
         return self._by_target([predicted.scores(column, coverage) for predicted, column in targets])
 
     def coverage_by(
-        self, X: Any, y: Any, column: Any, coverage: float = 0.9, *, bins: int = BINS, **prediction: Any
+        self, X: Any, y: Any, column: Any, coverage: float = 0.9, *, bins: int = BINS, **asked: Any
     ) -> pd.DataFrame:
         """Return how often intervals contain the label, and how wide they are, by the values of a column.
 
@@ -402,10 +361,9 @@ class TailRegressor(RegressorMixin, Settings):
         codes = groups.codes(values)
         if len(codes) != len(labels):
             raise ValueError(f"column has {len(codes)} values for {len(labels)} rows")
-        ends = self.predict_interval(X, coverage, **prediction).reshape(len(labels), -1, 2)
+        ends = self.predict_interval(X, coverage, **asked).reshape(len(labels), -1, 2)
         targets = zip(ends.transpose(1, 2, 0), labels.T, strict=True)
-        tables = [coverage_by_group(groups, codes, low, high, y) for (low, high), y in targets]
-        return self._by_target(tables)
+        return self._by_target([coverage_by_group(groups, codes, low, high, y) for (low, high), y in targets])
 
     def _by_target(self, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
         """Join a table for each target; with several there is a column ``target``."""
@@ -494,15 +452,8 @@ class TailRegressor(RegressorMixin, Settings):
         from tailwise.onnx.export import export_onnx
 
         check_is_fitted(self)
-        return export_onnx(
-            self.model_.at(emphasis, label_prior),
-            path,
-            method=self.method,
-            quantiles=quantiles,
-            coverage=coverage,
-            rare=rare,
-            raw_columns=raw_columns,
-        )
+        model, outputs = self.model_.at(emphasis, label_prior), (quantiles, coverage, rare, raw_columns)
+        return export_onnx(model, path, self.method, *outputs)
 
     def __getstate__(self) -> Any:
         """For pickle and joblib: weights as on a CPU, so that a machine without a GPU can read them."""

@@ -323,19 +323,19 @@ def test_held_out_rows_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_price_of_rare_labels_by_hand(fitted: Calibration) -> None:
-    price, held = fitted.price(0.9, 0.8), fitted.held
-    unscaled = replace(fitted, scaling=VarianceScaling())
-    ends = predicted(unscaled, fitted.held.prediction).interval(0.9)
-    lower, upper = (end.numpy() for end in ends)
-    intervals = fitted.intervals
+    unscaled = predicted(replace(fitted, scaling=VarianceScaling()), fitted.held.prediction)
+    labels, intervals = fitted.held.labels, fitted.intervals
     assert isinstance(intervals, ConformalIntervals)
+    (lower, upper), (low, high) = (
+        [end.numpy() for end in unscaled.interval(0.9, rare)] for rare in (None, 0.8)
+    )
     rare = intervals.rare > 0
-    inside = (held.labels >= lower) & (held.labels <= upper)
-    assert price.rare_coverage == pytest.approx(inside[rare].mean()) and price.rare_rows == rare.sum()
-    assert price.rows == len(rare) and price.width == pytest.approx((upper - lower).mean())
-    assert price.rare_width >= price.width
-    text = fitted.explain(0.9, 0.8)
-    assert text.count("\n") == 3 and f"{price.rare_coverage:.1%} are inside" in text and "rare=0.8" in text
+    inside = ((labels >= lower) & (labels <= upper))[rare].mean()
+    width, rare_width = (upper - lower).mean(), (high - low).mean()
+    promise, covered, price, _ = fitted.explain(0.9, 0.8).splitlines()
+    assert f"the {len(labels)} held-out rows behind" in promise
+    assert covered == f"Of {rare.sum()} held-out rows with the rarest labels, {inside:.1%} are inside."
+    assert f"{rare_width / width:.3g} times" in price and f"({rare_width:.4g}, not {width:.4g})" in price
 
 
 def test_what_networks_disagree_about_is_epistemic() -> None:

@@ -114,41 +114,6 @@ class Prior:
         return self.tilt.weights(labels) if math.isnan(self.emphasis) else None
 
 
-class Price(NamedTuple):
-    """What it costs to cover the rarest labels too, on held-out rows."""
-
-    coverage: float
-    rare: float
-    """Share of the rarest labels to cover."""
-    too_few: str
-    """Which rows with such labels are missing for that; empty if there are enough."""
-    rows: float
-    rare_rows: float
-    rare_coverage: float
-    """Share of rare labels inside intervals that are not asked to cover them."""
-    width: float
-    """Mean width of these intervals."""
-    rare_width: float
-    """Mean width of intervals that cover rare labels too."""
-
-    def explain(self) -> str:
-        """Return four sentences."""
-        ratio = self.rare_width / self.width if self.width else 1.0
-        widths = f"{self.rare_width:.4g}", f"{self.width:.4g}"
-        wider = f", and intervals are {ratio:.3g} times as wide on average ({widths[0]}, not {widths[1]})"
-        price = (
-            f"With rare={self.rare:.4g}, at least {self.rare:.4g} of new rows with such labels are inside too"
-            + ("." if widths[0] == widths[1] else f"{wider}.")
-        )
-        return (
-            f"At least {self.coverage:.4g} of new rows have their label inside, on average, if they are "
-            f"drawn like the {counted(self.rows)} behind these intervals.\n"
-            f"Of {counted(self.rare_rows)} with the rarest labels, {self.rare_coverage:.1%} are inside.\n"
-            + (f"No promise for rare labels: {self.too_few}" if self.too_few else price)
-            + "\nNo method can promise coverage for a single row, or for rows of another distribution."
-        )
-
-
 class DialEffect(NamedTuple):
     """What an emphasis costs and gains on held-out rows, as shares of the errors at emphasis 0."""
 
@@ -157,15 +122,6 @@ class DialEffect(NamedTuple):
     """By how much the mean absolute error over all rows rises."""
     gain: float
     """By how much that of the rarest 15% of the labels falls."""
-
-    @classmethod
-    def of(cls, errors: Floats, plain: Floats, rare: NDArray[np.bool_]) -> DialEffect:
-        """Compare absolute errors with those at emphasis 0. (n,) each"""
-        price, gain = (
-            float((errors[rows].mean() - plain[rows].mean()) / (plain[rows].mean() or 1.0))
-            for rows in (slice(None), rare)
-        )
-        return cls(len(errors), price, 0.0 - gain)
 
 
 @dataclass(frozen=True)
@@ -250,9 +206,14 @@ class Calibration:
     @cached_property
     def dial_effect(self) -> DialEffect:
         """What the emphasis in use costs and gains on the held-out rows."""
-        held, plain = self.held, replace(self, prior=Prior.emphasized(self.labels.density, 0.0))
-        errors = [np.abs(c.possible(held.prediction).point.numpy() - held.labels) for c in (self, plain)]
-        return DialEffect.of(errors[0], errors[1], rarest(held.labels, self.labels.density))
+        held, density = self.held, self.labels.density
+        both = replace(self, prior=Prior.emphasized(density, 0.0)), self
+        errors = [np.abs(c.possible(held.prediction).point.numpy() - held.labels) for c in both]
+        changes = []
+        for rows in (slice(None), rarest(held.labels, density)):
+            before, after = (part[rows].mean() for part in errors)
+            changes.append(float((after - before) / (before or 1.0)))
+        return DialEffect(len(held.labels), changes[0], 0.0 - changes[1])
 
     def at(self, emphasis: float | None = None, label_prior: Any = None) -> Calibration:
         """Return the calibration for another emphasis or label prior (VIR:dial), with intervals that fit it.
@@ -277,29 +238,6 @@ class Calibration:
         )
         return replace(moved, intervals=intervals)
 
-    def price(self, coverage: float, rare: float) -> Price:
-        """Return what it costs to cover the rarest labels too, on held-out rows."""
-        intervals, held = self.intervals, self.held
-        if not isinstance(intervals, ConformalIntervals):
-            raise ValueError("intervals of the distribution itself promise nothing: there is no price")
-        possible = self.possible(held.prediction)
-        lower, upper, lower_rare, upper_rare = (
-            end.numpy()
-            for asked in (None, rare)
-            for end in self.ends(possible, coverage, held.groups, rare=asked)
-        )
-        inside = (held.labels >= lower) & (held.labels <= upper)
-        return Price(
-            coverage,
-            rare,
-            intervals.too_few(coverage, rare),
-            effective(intervals.weights),
-            effective(intervals.rare),
-            float(intervals.rare @ inside / max(intervals.rare.sum(), TINY)),
-            float(np.average(upper - lower, weights=intervals.weights)),
-            float(np.average(upper_rare - lower_rare, weights=intervals.weights)),
-        )
-
     def ends(
         self, prediction: Distribution, coverage: float, groups: Rows, *, rare: float | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -310,19 +248,42 @@ class Calibration:
 
     def explain(self, coverage: float, rare: float) -> str:
         """Return a text: what intervals promise with and without `rare`, and what that costs."""
-        if not isinstance(self.intervals, ConformalIntervals):
+        intervals, held = self.intervals, self.held
+        if not isinstance(intervals, ConformalIntervals):
             return "Intervals of the predicted distribution itself, which promise nothing."
-        if missing := self.intervals.too_few(coverage):
+        if missing := intervals.too_few(coverage):
             return (
                 f"No promise: {missing} The ends are the smallest and the largest training label, or the "
                 "largest error seen if it is more."
             )
-        groups = ""
-        column = self.intervals.column
-        if column.names:
-            ratios = [f"{name} {ratio:.3g}" for name, ratio in self.intervals.by_column(coverage).items()]
-            groups = f"\nBy the column {column.column}, widths are multiplied: {', '.join(ratios)}."
-        return self.price(coverage, rare).explain() + groups
+        possible = self.possible(held.prediction)
+        lower, upper, lower_rare, upper_rare = (
+            end.numpy()
+            for asked in (None, rare)
+            for end in self.ends(possible, coverage, held.groups, rare=asked)
+        )
+        width = float(np.average(upper - lower, weights=intervals.weights))
+        rare_width = float(np.average(upper_rare - lower_rare, weights=intervals.weights))
+        inside = (held.labels >= lower) & (held.labels <= upper)
+        rarely = intervals.rare @ inside / max(intervals.rare.sum(), TINY)
+        price = (
+            f"With rare={rare:.4g}, at least {rare:.4g} of new rows with such labels are inside too, and "
+            f"intervals are {rare_width / width if width else 1.0:.3g} times as wide on average "
+            f"({rare_width:.4g}, not {width:.4g})."
+        )
+        if few := intervals.too_few(coverage, rare):
+            price = f"No promise for rare labels: {few}"
+        text = (
+            f"At least {coverage:.4g} of new rows have their label inside, on average, if they are drawn "
+            f"like the {counted(effective(intervals.weights))} behind these intervals.\n"
+            f"Of {counted(effective(intervals.rare))} with the rarest labels, {rarely:.1%} are inside.\n"
+            f"{price}\n"
+            "No method can promise coverage for a single row, or for rows of another distribution."
+        )
+        if intervals.column.names:
+            ratios = [f"{name} {ratio:.3g}" for name, ratio in intervals.by_column(coverage).items()]
+            text += f"\nBy the column {intervals.column.column}, widths are multiplied: {', '.join(ratios)}."
+        return text
 
     def __call__(self, raw: Raw) -> Predicted:
         """Return calibrated predictions with their intervals at any coverage."""

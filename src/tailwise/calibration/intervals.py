@@ -169,7 +169,9 @@ class ConformalIntervals:
         if self.too_few(coverage, rare):
             widest, (low, high) = float(self.scores.max()), label_range(self.bins)
             return (median - widest * below).clamp_max(low), (median + widest * above).clamp_min(high)
-        factor = self._of_rows(self._factors(coverage), median, groups)
+        factors = torch.tensor(self._factors(coverage), dtype=median.dtype, device=median.device)
+        by_group = groups is not None and self.column.names
+        factor = factors[torch.from_numpy(groups).to(median.device)] if by_group else factors[0]
         lower, upper = median - factor * below, median + factor * above
         if rare is None:
             return lower, upper
@@ -258,13 +260,6 @@ class ConformalIntervals:
                 factors[code] = max(own, _SIDE_FLOOR * overall) ** _share(n) * overall ** (1 - _share(n))
             self._kept_factors[coverage] = factors
         return self._kept_factors[coverage]
-
-    def _of_rows(self, factors: Array, like: Tensor, groups: Codes | None) -> Tensor:
-        """Return the factor of each row."""
-        table = torch.tensor(factors, dtype=like.dtype, device=like.device)
-        if groups is None or not self.column.names:
-            return table[0]
-        return table[torch.from_numpy(groups).to(like.device)]
 
 
 Intervals = ConformalIntervals | OwnIntervals

@@ -31,17 +31,8 @@ _RIDGE = 1e-6
 _LIMIT = math.log(MAX_FACTOR)
 
 
-class _Factors:
-    """Positive factors by name."""
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be a positive number, got {value!r}")
-
-
 @dataclass(frozen=True)
-class NIGScaling(_Factors):
+class NIGScaling:
     """Factors on the parameters of an NIG, or of every member of a mixture of NIG (VIR:calibrate).
 
     Under another label prior they act on the distribution before the tilt.
@@ -66,7 +57,7 @@ class NIGScaling(_Factors):
 
 
 @dataclass(frozen=True)
-class VarianceScaling(_Factors):
+class VarianceScaling:
     """One factor on the variance of any distribution, stretched about its mean.
 
     In a mixture the members' variances and the distances between their means both grow, so that the
@@ -156,16 +147,11 @@ def fit_scaling(
     if bad.any():
         row = int(bad.to(torch.int8).argmax())
         raise ValueError(f"predictions must be numbers: row {row} is not ({int(bad.sum())} bad rows)")
-    shares = _shares(weights, labels.numel())
+    n = labels.numel()
+    shares = torch.from_numpy(np.ones(n) if weights is None else checked_weights(weights, n))
+    shares /= shares.sum()
     fit = _fit_nig if isinstance(exact.parametric, NIG) else _fit_variance
     return fit(exact, labels, shares)
-
-
-def _shares(weights: ArrayLike | Tensor | None, n: int) -> Tensor:
-    if weights is None:
-        return torch.full((n,), 1 / n, dtype=torch.float64)
-    w = torch.from_numpy(checked_weights(weights, n))
-    return w / w.sum()
 
 
 def _weighted(losses: Tensor, shares: Tensor) -> Tensor:

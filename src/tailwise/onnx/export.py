@@ -56,7 +56,6 @@ _CHECKED_ROWS = 33
 def export_onnx(
     model: Model,
     path: str | Path,
-    *,
     method: str,
     quantiles: Sequence[float] = (0.05, 0.5, 0.95),
     coverage: float | None = 0.9,
