@@ -5,7 +5,6 @@ Errors name the file, the column and the line, and say what to do.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -41,17 +40,14 @@ def check_column(table: pd.DataFrame, column: str, name: str) -> None:
     titles = [str(title) for title in table.columns]
     if column in titles:
         return
-    message = f"{name} has no column {column!r}"
     folded = {title.casefold(): title for title in titles}
-    if column.casefold() in folded:
-        raise TableError(f"{message}; did you mean {folded[column.casefold()]!r}?")
-    hint = nearest(column, titles)
+    hint = nearest(folded.get(column.casefold(), column), titles)
     if "did you mean" not in hint:
         shown = ", ".join(titles[:12]) + (f" and {len(titles) - 12} more" if len(titles) > 12 else "")
         hint = f"; its columns are {shown}"
     if sum(as_number(title) is not None for title in titles) >= 0.5 * len(titles):
         hint += ". Most of these are numbers: is the line of column names missing?"
-    raise TableError(message + hint)
+    raise TableError(f"{name} has no column {column!r}{hint}")
 
 
 def is_number(kind: Any) -> bool:
@@ -101,24 +97,20 @@ def split_targets(
 
 def row_weights(table: pd.DataFrame, column: str, targets: Sequence[str], name: str) -> pd.Series[float]:
     """Return the weights of the rows that have labels; an error shows the first cell that is no weight."""
-    import pandas as pd
-
-    cells, labelled = table[column], table[list(targets)].notna().all(axis=1).to_numpy()
-    if (kind := not_numbers(cells.dtype)) is not None:
-        raise TableError(f"{name}: the weight {column!r} holds {kind}")
-    weights = _as_floats(cells)
-    values = weights.to_numpy()
-    wrong = labelled & ~((values >= 0) & np.isfinite(values))
+    labelled = table[list(targets)].notna().all(axis=1)
+    what = f"weight {column!r}"
+    weights = _numbers(table[column].where(labelled, 0) if not labelled.all() else table[column], what, name)
+    wrong = ~(weights >= 0).to_numpy()
     if wrong.any():
         row = int(np.argmax(wrong))
-        shown = "is empty" if pd.isna(cells.iloc[row]) else f"holds {shown_cell(cells.iloc[row])}"
+        cell, count = shown_cell(table[column].iloc[row]), int(wrong.sum())
         raise TableError(
-            f"{name}: the weight {column!r} must be a number of at least 0 in every row with a label, but "
-            f"line {row + 2} {shown} ({int(wrong.sum())} such of {int(labelled.sum())}): correct these "
-            "cells, or write 0 to leave a row out of training"
+            f"{name}: the {what} must be a number of at least 0 in every row with a label, but line "
+            f"{row + 2} holds {cell} ({count} such of {int(labelled.sum())}): correct these cells, or write "
+            "0 to leave a row out of training"
         )
-    if not (values[labelled] > 0).any():
-        raise TableError(f"{name}: the weight {column!r} is 0 in every row: there is nothing to train on")
+    if not (weights[labelled] > 0).any():
+        raise TableError(f"{name}: the {what} is 0 in every row: there is nothing to train on")
     return weights[labelled].reset_index(drop=True)
 
 
@@ -158,7 +150,8 @@ def near_copies(inputs: pd.DataFrame, labels: pd.Series[float]) -> list[str]:
 def id_columns(inputs: pd.DataFrame) -> dict[str, str]:
     """Return the columns that look like ids, each with the reason.
 
-    An id is a single word that differs in every row, or a whole number that counts the rows in any order.
+    An id is a single word that differs in nearly every row, or a whole number that counts the rows in any
+    order.
     """
     reasons = {}
     for title in inputs.columns:
@@ -170,18 +163,12 @@ def id_columns(inputs: pd.DataFrame) -> dict[str, str]:
             reach = int(cells.max()) - int(cells.min()) + 1
             if reach * ID_SHARE <= len(cells) and cells.is_unique:
                 reasons[str(title)] = "counts the rows"
-            continue
-        first = cells.head(1000)
         # More than half is enough: some random hexadecimal ids are numbers.
-        if 2 * sum(map(_is_word, first)) > len(first) and _distinct_share(first) >= ID_SHARE:
-            share = _distinct_share(cells)
-            if share >= ID_SHARE:
-                reasons[str(title)] = f"differs in {'nearly ' if share < 1 else ''}every row"
+        elif 2 * sum(map(_is_word, first := cells.head(1000))) > len(first) and all(
+            some.nunique() >= ID_SHARE * len(some) for some in (first, cells)
+        ):
+            reasons[str(title)] = "differs in nearly every row"
     return reasons
-
-
-def _distinct_share(cells: pd.Series[Any]) -> float:
-    return float(cells.nunique() / len(cells))
 
 
 def _is_word(cell: Any) -> bool:
@@ -226,38 +213,28 @@ def number_column(table: pd.DataFrame, column: str, name: str) -> pd.Series[floa
 
 def not_numbers(kind: Any) -> str | None:
     """Return what a column of this dtype holds and what to do, if its numbers would have no stated unit."""
+    remedies = {
+        ("datetime", "date", "timestamp"): "dates: turn them into numbers first, such as days since a start",
+        ("timedelta", "duration"): "durations: divide them by a unit first, such as pandas.Timedelta('1h')",
+        ("period",): "periods: turn them into numbers first, such as years or days since a start",
+        ("complex",): "complex numbers: choose one part",
+    }
     words = str(kind).lower()
-    if words.startswith(("datetime", "date", "timestamp")):
-        return "dates: turn them into numbers first, such as days since a start"
-    if words.startswith(("timedelta", "duration")):
-        return "durations: divide them by a unit first, such as pandas.Timedelta('1h')"
-    if words.startswith("period"):
-        return "periods: turn them into numbers first, such as years or days since a start"
-    if words.startswith("complex"):
-        return "complex numbers: choose one part"
-    return None
-
-
-def _as_floats(column: pd.Series[Any]) -> pd.Series[float]:
-    """Numbers of a column; NaN where a cell is none, infinite where an integer is beyond float64."""
-    import pandas as pd
-
-    try:
-        return pd.to_numeric(column, errors="coerce").astype(float)
-    except OverflowError:
-        huge = column.map(lambda cell: isinstance(cell, int) and abs(cell) > LARGEST_TARGET)
-        # A text of 400 digits becomes such an integer too.
-        huge |= column.map(lambda cell: isinstance(cell, str) and abs(as_number(cell) or 0) > LARGEST_TARGET)
-        return pd.to_numeric(column.where(~huge, math.inf), errors="coerce").astype(float)
+    return next((remedy for names, remedy in remedies.items() if words.startswith(names)), None)
 
 
 def _numbers(column: pd.Series[Any], what: str, name: str) -> pd.Series[float]:
+    import pandas as pd
 
-    if (kind := not_numbers(column.dtype)) is not None:
-        raise TableError(f"{name}: the {what} holds {kind}")
+    held = not_numbers(column.dtype)
     if column.dtype == object and column.map(lambda cell: isinstance(cell, (bytes, complex))).any():
-        raise TableError(f"{name}: the {what} holds bytes or complex numbers: turn them into numbers first")
-    numbers = _as_floats(column)
+        held = "bytes or complex numbers: turn them into numbers first"
+    if held is not None:
+        raise TableError(f"{name}: the {what} holds {held}")
+    try:
+        numbers = pd.to_numeric(column, errors="coerce").astype(float)
+    except OverflowError:  # integers beyond float64 become infinite
+        numbers = column.map(lambda cell: as_number(str(cell))).astype(float)
     wrong = (numbers.isna() & column.notna()).to_numpy()
     if wrong.any():
         row = int(np.argmax(wrong))
