@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import os
 import re
 import shutil
 import threading
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from tailwise.lookup import check_name
 from tailwise.writing import write_atomically
 
 Bytes = NDArray[np.uint8]
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
-"""Endings of file names that count as pictures."""
 _ARCHIVE = re.compile(r"\.zip/", re.IGNORECASE)
 
 
 class ImageError(ValueError):
     """Pictures that cannot be read or used; the message names them and says what to do."""
-
-
-def require_pillow() -> None:
-    """Raise an error that says how to install Pillow, unless it is there."""
-    try:
-        import PIL.Image  # noqa: F401
-    except ImportError:
-        raise ImportError("pictures need Pillow: pip install 'tailwise[images]'") from None
 
 
 class PictureFiles:
@@ -49,7 +40,6 @@ class PictureFiles:
     def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
         self.root = None if root is None else Path(root)
         self._own = threading.local()
-        self._archives: dict[str, dict[str, zipfile.ZipInfo] | None] = {}
         if self.root is None or self.root.is_dir():
             return
         if not self.root.exists():
@@ -65,38 +55,28 @@ class PictureFiles:
         """Return the path of a file, which may lead into an archive."""
         return name if self.root is None else f"{self.root.as_posix()}/{name}"
 
-    def _located(self, name: str) -> tuple[str, str | None]:
-        """Return the path of a file and None, or of an archive and the name in it."""
+    def _archive(self, path: str) -> zipfile.ZipFile | None:
+        """Return this thread's own handle: one that threads share would let only one read at a time."""
+        handles: dict[str, zipfile.ZipFile | None] = self._own.__dict__
+        if path not in handles:
+            handles[path] = zipfile.ZipFile(path) if zipfile.is_zipfile(path) else None
+        return handles[path]
+
+    def _located(self, name: str) -> tuple[zipfile.ZipFile | None, str]:
+        """Return None and the path of a file, or an archive and the name in it."""
         path = self.path(name)
         for end in _ARCHIVE.finditer(path):
-            archive = path[: end.end() - 1]
-            if self._entries(archive) is not None:
+            if (archive := self._archive(path[: end.end() - 1])) is not None:
                 return archive, path[end.end() :]
-        return path, None
+        return None, path
 
-    def _entries(self, archive: str) -> dict[str, zipfile.ZipInfo] | None:
-        """Return the files of an archive; None if there is no such archive."""
-        if archive not in self._archives:
-            entries = None
-            if zipfile.is_zipfile(archive):
-                entries = {e.filename: e for e in self._opened(archive).infolist() if not e.is_dir()}
-            self._archives[archive] = entries
-        return self._archives[archive]
-
-    def _opened(self, archive: str) -> zipfile.ZipFile:
-        """Return this thread's own handle: one that threads share would let only one read at a time."""
-        handles: dict[str, zipfile.ZipFile] = self._own.__dict__.setdefault("handles", {})
-        if archive not in handles:
-            handles[archive] = zipfile.ZipFile(archive)
-        return handles[archive]
-
-    def names(self, endings: Sequence[str] = ENDINGS) -> list[str]:
+    def names(self, endings: Sequence[str]) -> list[str]:
         """Return the sorted names of all files with these endings, with forward slashes."""
         top = self.root or Path()
-        if top.is_dir():
-            paths = [path.relative_to(top).as_posix() for path in top.rglob("*") if path.is_file()]
+        if (archive := None if top.is_dir() else self._archive(top.as_posix())) is not None:
+            paths = archive.namelist()
         else:
-            paths = list(self._entries(top.as_posix()) or {})
+            paths = [path.relative_to(top).as_posix() for path in top.rglob("*") if path.is_file()]
         return sorted(name for name in paths if name.lower().endswith(tuple(endings)))
 
     def stamp(self, name: str) -> str:
@@ -104,25 +84,23 @@ class PictureFiles:
 
         For a missing file it is ``-``.
         """
-        path, inner = self._located(name)
-        if inner is not None:
-            entry = (self._entries(path) or {}).get(inner)
-            return "-" if entry is None else f"{entry.file_size} {entry.CRC:08x}"
+        archive, path = self._located(name)
         try:
+            if archive is not None:
+                entry = archive.getinfo(path)
+                return f"{entry.file_size} {entry.CRC:08x}"
             status = Path(path).stat()
             return f"{status.st_size} {status.st_mtime_ns}"
-        except OSError:
+        except (OSError, KeyError):
             return "-"
 
     def read(self, name: str) -> bytes:
         """Return the content of a file; FileNotFoundError if it is missing."""
-        path, inner = self._located(name)
-        if inner is None:
-            return Path(path).read_bytes()
-        entry = (self._entries(path) or {}).get(inner)
-        if entry is None:
-            raise FileNotFoundError(name)
-        return self._opened(path).read(entry)
+        archive, path = self._located(name)
+        try:
+            return Path(path).read_bytes() if archive is None else archive.read(path)
+        except KeyError:
+            raise FileNotFoundError(name) from None
 
 
 def decode(content: bytes, size: tuple[int, int]) -> Bytes:
@@ -197,7 +175,8 @@ def decode_pictures(
     With ``on_broken="refuse"``, missing and broken pictures are an error that names them. With ``"skip"``
     they are listed in `Pictures.problems`. `progress` shows a bar, by default on a terminal.
     """
-    require_pillow()
+    if importlib.util.find_spec("PIL") is None:
+        raise ImportError("pictures need Pillow: pip install 'tailwise[images]'")
     check_name("way to treat broken pictures", on_broken, ("refuse", "skip"))
     if not names:
         raise ImageError("no pictures: the listing is empty")
@@ -255,7 +234,7 @@ def _open(folder: Path, stem: str, shape: tuple[int, ...]) -> tuple[Any, Any]:
                 "set TAILWISE_CACHE to another folder, or choose a smaller size"
             )
         state.unlink(missing_ok=True)
-        write_atomically(pixels, lambda to: _create(to, shape))
+        write_atomically(pixels, lambda to: open_memmap(to, "w+", np.uint8, shape))
         write_atomically(state, lambda to: to.write_bytes(bytes(shape[0])))
     return _mapped(pixels, "r+"), np.memmap(state, np.uint8, "r+")
 
@@ -268,12 +247,6 @@ def _fits(path: Path, shape: tuple[int, ...]) -> bool:
     return bool(pixels.shape == shape and pixels.dtype == np.uint8)
 
 
-def _create(path: Path, shape: tuple[int, ...]) -> None:
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_2_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-        file.truncate(file.tell() + int(np.prod(shape)))
-
-
 def _decode_rows(
     names: Sequence[str],
     files: PictureFiles,
@@ -284,9 +257,12 @@ def _decode_rows(
     progress: bool | None,
 ) -> None:
     """Decode rows in threads, which works in parallel because Pillow releases Python's lock."""
+    from rich.console import Console
+    from rich.progress import track
+
     size = (int(pixels.shape[1]), int(pixels.shape[2]))
 
-    def decode_chunk(chunk: NDArray[np.intp]) -> int:
+    def decode_chunk(chunk: NDArray[np.intp]) -> None:
         for row in chunk.tolist():
             try:
                 pixels[row] = decode(files.read(names[row]), size)
@@ -295,27 +271,17 @@ def _decode_rows(
                 state[row] = _MISSING
             except ImageError:
                 state[row] = _BROKEN
-        return len(chunk)
 
     chunks = np.array_split(rows, -(-len(rows) // CHUNK))
-    with _bar(progress, len(rows)) as advance, ThreadPoolExecutor(threads, "pictures") as pool:
+    console = Console(stderr=True)
+    hidden = not (console.is_terminal if progress is None else progress)
+    with ThreadPoolExecutor(threads, "pictures") as pool:
+        done = pool.map(decode_chunk, chunks)
         try:
-            for count in pool.map(decode_chunk, chunks):
-                advance(count)
+            for _ in track(
+                done, "decoding pictures", len(chunks), console=console, transient=True, disable=hidden
+            ):
+                pass
         except BaseException:  # so that Ctrl-C ends soon
             pool.shutdown(cancel_futures=True)
             raise
-
-
-@contextmanager
-def _bar(show: bool | None, total: int) -> Iterator[Any]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    if not (console.is_terminal if show is None else show):
-        yield lambda count: None
-        return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("decoding pictures", total=total)
-        yield lambda count: bar.advance(task, count)
