@@ -165,7 +165,7 @@ def test_the_functions_alone_in_double_precision() -> None:
     matrix = torch.tensor([[kernel(i, j) for j in range(7)] for i in range(7)], dtype=torch.float64)
     want = loop_statistics(z_mean, z_var, index, 7)
     want_smooth = loop_smooth(want, kernel)
-    smoothed = smooth(stats, matrix)
+    smoothed = smooth(stats, matrix, matrix**2)
     assert_stats(smoothed, want_smooth, 1e-11)
     for clip in ((0.1, 10.0), (0.9, 1.2)):
         mean, var = recolor(m, v, b, stats, smoothed, clip)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tailwise.lookup import nearest
+from tailwise.lookup import check_name, nearest
 from tailwise.networks.draws import Dropout, dropout
 
 Rows = ArrayLike | Tensor
@@ -334,22 +334,19 @@ class PiecewiseLinearEncoding(nn.Module):
 
     def __init__(self, edges: Edges) -> None:
         super().__init__()
-        column: list[int] = []
-        left: list[float] = []
-        width: list[float] = []
-        for j, marks in enumerate(edges):
-            bins = len(marks) - 1
-            if bins < 1 or not all(low < high for low, high in pairwise(marks)):
+        ends = [np.asarray(marks, dtype=np.float64) for marks in edges]
+        for j, marks in enumerate(ends):
+            if len(marks) < 2 or not (np.diff(marks) > 0).all():
                 raise ValueError(
-                    f"edges of column {j} must be two or more increasing numbers, got {list(marks)}"
+                    f"edges of column {j} must be two or more increasing numbers, got {marks.tolist()}"
                 )
-            column += [j] * bins
-            left += list(marks[:-1])
-            width += [high - low for low, high in pairwise(marks)]
-        self.register_buffer("column", torch.tensor(column))
-        self.register_buffer("left", torch.tensor(left, dtype=torch.float32))
-        self.register_buffer("width", torch.tensor(width, dtype=torch.float32))
-        self.edges = [[float(mark) for mark in marks] for marks in edges]
+        column = np.repeat(np.arange(len(ends)), [len(marks) - 1 for marks in ends])
+        left = np.concatenate([np.empty(0), *(marks[:-1] for marks in ends)])
+        width = np.concatenate([np.empty(0), *map(np.diff, ends)])
+        self.register_buffer("column", torch.as_tensor(column, dtype=torch.int64))
+        self.register_buffer("left", torch.as_tensor(left, dtype=torch.float32))
+        self.register_buffer("width", torch.as_tensor(width, dtype=torch.float32))
+        self.edges = [marks.tolist() for marks in ends]
         self.out_dim = len(column)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -381,77 +378,49 @@ class Embedded(Backbone):
 # -- by name -----------------------------------------------------------------------------------
 
 
-def _piecewise(
-    in_dim: int,
-    *,
-    edges: Edges | None = None,
-    rows: Rows | None = None,
-    bins: int = 16,
-    hidden: Sequence[int] = (128, 64),
-    dropout: float = 0.1,
-) -> Backbone:
-    embedding = _encoding(in_dim, edges, rows, bins)
-    return Embedded(embedding, MLP(in_dim + embedding.out_dim, hidden, dropout))
-
-
-def _piecewise_residual(
-    in_dim: int,
-    *,
-    edges: Edges | None = None,
-    rows: Rows | None = None,
-    bins: int = 16,
-    width: int = 96,
-    blocks: int = 2,
-    expansion: float = 2.0,
-    dropout: float = 0.1,
-) -> Backbone:
-    embedding = _encoding(in_dim, edges, rows, bins)
-    return Embedded(embedding, ResidualMLP(in_dim + embedding.out_dim, width, blocks, expansion, dropout))
-
-
-def _encoding(in_dim: int, edges: Edges | None, rows: Rows | None, bins: int) -> PiecewiseLinearEncoding:
-    if edges is None:
-        if rows is None:
-            raise ValueError("this backbone needs training rows or edges: pass rows=... or edges=...")
-        edges = quantile_edges(rows, bins)
-    if len(edges) != in_dim:
-        raise ValueError(f"there are edges for {len(edges)} columns, but the inputs have {in_dim}")
-    return PiecewiseLinearEncoding(edges)
-
-
-BACKBONES: dict[str, Callable[..., Backbone]] = {
+BACKBONES: dict[str, type[Backbone]] = {
     "mlp": MLP,
     "residual": ResidualMLP,
-    "mlp-ple": _piecewise,
-    "residual-ple": _piecewise_residual,
+    "mlp-ple": MLP,
+    "residual-ple": ResidualMLP,
     "tabm": TabM,
     "realmlp": RealMLP,
 }
-"""Networks for tables by name; `research/results/backbones.md` compares them."""
+"""Networks for tables by name; those named ``-ple`` are behind a `PiecewiseLinearEncoding`.
+
+`research/results/backbones.md` compares them.
+"""
 
 
 def make_backbone(name: str, in_dim: int, *, rows: Rows | None = None, **options: Any) -> Backbone:
     """Build a network for standardised tables by name; its `feature_dim` is the size of its features.
 
-    `rows` are training inputs (N, in_dim), from which networks named ``-ple`` take their bins and
-    ``realmlp`` its scale; a model that is only loaded can take their `edges` instead, or the state of the
-    other. Other options go to the network.
+    `rows` are training inputs (N, in_dim), from which networks named ``-ple`` take their bins, at most `bins`
+    per column, and ``realmlp`` its scale; a model that is only loaded can take their `edges` instead, or the
+    state of the other. Other options go to the network.
 
     >>> make_backbone("mlp", 8, hidden=(32,)).feature_dim
     32
     >>> make_backbone("mlp-ple", 2, rows=torch.rand(100, 2), bins=4)(torch.rand(5, 2)).shape
     torch.Size([5, 64])
     """
-    if name not in BACKBONES:
-        raise ValueError(f"unknown backbone {name!r}{nearest(name, BACKBONES)}")
-    factory = BACKBONES[name]
-    parameters = set(inspect.signature(factory).parameters) - {"in_dim"}
+    check_name("backbone", name, BACKBONES)
+    kind, encoded = BACKBONES[name], name.endswith("-ple")
+    known = {*inspect.signature(kind).parameters, *(("edges", "bins") if encoded else ())} - {"in_dim"}
     for option in options:
-        if option not in parameters:
-            raise ValueError(f"unknown option {option!r} of backbone {name!r}{nearest(option, parameters)}")
-    if rows is not None and "rows" in parameters:
-        options["rows"] = rows
-    made = factory(in_dim, **options)
+        if option not in known:
+            raise ValueError(f"unknown option {option!r} of backbone {name!r}{nearest(option, known)}")
+    if encoded:
+        edges, bins = options.pop("edges", None), options.pop("bins", 16)
+        if edges is None and rows is None:
+            raise ValueError("this backbone needs training rows or edges: pass rows=... or edges=...")
+        edges = quantile_edges(cast("Rows", rows), bins) if edges is None else edges
+        if len(edges) != in_dim:
+            raise ValueError(f"there are edges for {len(edges)} columns, but the inputs have {in_dim}")
+        embedding = PiecewiseLinearEncoding(edges)
+        made: Backbone = Embedded(embedding, kind(in_dim + embedding.out_dim, **options))
+    else:
+        made = kind(in_dim, **options, **({"rows": rows} if "rows" in known else {}))
     made.name = name
     return made
 

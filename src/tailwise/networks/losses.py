@@ -219,10 +219,6 @@ def weighted_mean(per_row: Tensor, w: Tensor | None = None) -> Tensor:
     """
     if w is None:
         return per_row.mean()
-    if w.numel() == 0 or len(per_row) % w.numel():
-        raise ValueError(
-            f"weights have shape {tuple(w.shape)}, but there are {len(per_row)} losses: pass one per row"
-        )
     return (w.to(per_row.dtype).reshape(-1, 1) * per_row.reshape(w.numel(), -1)).mean()
 
 

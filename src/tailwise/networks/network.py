@@ -200,7 +200,9 @@ class Network(nn.Module):
         y, offset: (...), the leading shape of the features; sample_weight: (...), or (N,) for all labels of
         a row. Only a model built with ``offset=True`` takes an offset, and then it needs one.
         """
-        if sample_weight is not None and sample_weight.numel() not in (len(y), y.numel()):
+        if sample_weight is not None and sample_weight.numel() not in (
+            (len(y),) if self.several_targets else (len(y), y.numel())
+        ):
             raise ValueError(
                 f"sample_weight has shape {tuple(sample_weight.shape)}, but labels have {tuple(y.shape)}: "
                 "pass one weight per row"

@@ -108,26 +108,16 @@ def bin_statistics(z_mean: Tensor, z_var: Tensor | None, index: Tensor, num_bins
     return BinStatistics(count, *(value.to(kind) for value in values))
 
 
-def row_normalized(kernel: Tensor, count: Tensor, squares: Tensor | None = None) -> Tensor:
-    """Return the kernel with rows that sum to 1 over bins with data. kernel: (B, B), count: (B,)
-
-    With `squares` (B, B), return these instead, divided by the squares of the same sums.
-    """
-    seen = (count > 0).to(kernel.dtype)
-    total = (kernel * seen).sum(1, keepdim=True).clamp_min(torch.finfo(kernel.dtype).tiny)
-    return kernel * seen / total if squares is None else squares.to(kernel) * seen / total / total
-
-
-def smooth(stats: BinStatistics, kernel: Tensor, squares: Tensor | None = None) -> BinStatistics:
+def smooth(stats: BinStatistics, kernel: Tensor, squares: Tensor) -> BinStatistics:
     """Return statistics averaged over neighbouring bins with data (VIR:S). kernel, squares: (B, B)
 
-    `squares` weights the variances, kernel^2 unless given. A bin without data keeps its statistics, so
-    that its rows do not change.
+    The rows of the kernel sum to 1 over these bins, and `squares`, which weights variances, is divided by the
+    squares of the same sums. A bin without data keeps its statistics, so that its rows do not change.
     """
-    kernel = kernel.to(stats.mu_mean)
-    k = row_normalized(kernel, stats.count)
+    kernel, held = kernel.to(stats.mu_mean), (stats.count > 0).to(stats.mu_mean)
+    total = (kernel * held).sum(1, keepdim=True).clamp_min(torch.finfo(kernel.dtype).tiny)
+    k, k2 = kernel * held / total, squares.to(kernel) * held / total / total
     seen = (stats.count > 0).unsqueeze(-1)
-    k2 = k**2 if squares is None else row_normalized(kernel, stats.count, squares)
     return BinStatistics(
         count=stats.count,
         mu_mean=torch.where(seen, k @ stats.mu_mean, stats.mu_mean),
