@@ -12,13 +12,12 @@ from tailwise.methods import available_methods, get_method
 from tailwise.report.results import read_results
 from tailwise_bench.choose import choose_contenders
 from tailwise_bench.contenders import Outcome
-from tailwise_bench.holes import HOLES, Holed, HoledFaces
+from tailwise_bench.holes import HOLES, Holed
 from tailwise_bench.measure import measure
 from tailwise_bench.pages import write_page
 from tailwise_bench.problem import HOLE, Problem
 from tailwise_bench.recipe import Budget, Recipe
 from tailwise_bench.runs import run_suite
-from tailwise_bench.sources.faces import Faces, ImageListing
 from tailwise_bench.spaces import Range, search_space
 from tailwise_bench.suites import Suite, get_suite
 
@@ -92,34 +91,6 @@ def test_a_hole_has_no_training_or_validation_label_and_keeps_the_test(hole: str
     np.testing.assert_array_equal(holed.extra[HOLE], ~inside if HOLES[hole].outside else inside)
     np.testing.assert_array_equal(holed.y_test, whole.y_test)
     np.testing.assert_array_equal(holed.bins.edges, whole.bins.edges)
-
-
-@pytest.mark.parametrize(
-    ("hole", "lacks"), [("extrapolation", [15, 86]), ("bimodal", [36, 50, 64]), ("blind-spot", [47, 53])]
-)
-def test_faces_have_the_holes_of_the_protocols(
-    hole: str, lacks: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ages = np.repeat(np.arange(1.0, 101.0), 3)
-    parts = np.array(["train", "val", "test"] * 100)
-    listing = ImageListing(tuple(map(str, range(300))), ages, parts)
-
-    class Listed(Faces):
-        def read(self) -> ImageListing:
-            return listing
-
-        def problem_of(self, listing: ImageListing, seed: int, suite: str) -> Problem:
-            rows = [listing.labels[listing.rows(part)] for part in ("train", "val", "test")]
-            arrays = [array for y in rows for array in (np.zeros((len(y), 1)), y)]
-            return Problem(self.name, seed, *arrays, total=len(listing.names), suite=suite)
-
-    problem = HoledFaces(Listed("faces", "", "", 8), hole).problem(0, max_rows=0, suite="")
-    assert problem.name == f"faces-{hole}"
-    assert not set(lacks) & {*problem.y_train, *problem.y_valid}
-    assert {int(age) for age in problem.y_test[problem.extra[HOLE]]} >= set(lacks)
-    assert len(problem.y_test) == 100 and problem.bins.edges[0] <= 1 and problem.bins.edges[-1] >= 100
-    near = {"extrapolation": {16, 85}, "bimodal": {35, 65}, "blind-spot": {46, 54}}[hole]
-    assert near <= set(problem.y_train)
 
 
 def test_an_extrapolation_leaves_out_ends_that_many_rows_have() -> None:

@@ -14,8 +14,13 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
 from tailwise.training.loop import TrainConfig, fit, predict
-from tailwise_bench.networks.sentence_pairs import BiLSTMPair, PairDecoder, VectorPair, pair_features
-from tailwise_bench.sentences.batches import BatchesByLength
+from tailwise_bench.networks.sentence_pairs import (
+    BatchesByLength,
+    BiLSTMPair,
+    PairDecoder,
+    VectorPair,
+    pair_features,
+)
 from tailwise_bench.sources.sentence_pairs import load_stsb_dir, read_pairs
 from tailwise_bench.sources.words import Vocabulary, tokenize, word_vectors
 from tests.networks.waiting import NothingWaits

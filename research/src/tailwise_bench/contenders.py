@@ -20,9 +20,9 @@ from tailwise.labels.bins import LabelBins
 from tailwise.methods import available_methods, build_model, get_method
 from tailwise.networks.network import Network
 from tailwise.training.loop import TensorData, fit, predict
+from tailwise_bench.networks.sentence_pairs import BatchesByLength
 from tailwise_bench.problem import Array, Problem
 from tailwise_bench.recipe import Recipe, SortedOptions
-from tailwise_bench.sentences.batches import BatchesByLength
 from tailwise_bench.spaces import Space, search_space
 from tailwise_bench.trace import ESTIMATOR, trace_of
 
@@ -84,8 +84,7 @@ class Contender:
 
     def trace(self, recipe: Recipe) -> dict[str, Any]:
         """Return what a results line says about its origin; see `tailwise_bench.trace`."""
-        by_registry = self.base not in (None, ESTIMATOR)
-        if not by_registry:
+        if self.base in (None, ESTIMATOR):
             return trace_of(self.base, self.fixed)
         options = {**self._weights(recipe), **self.fixed}
         return trace_of(self.base, options, accelerator=recipe.train.accelerator)

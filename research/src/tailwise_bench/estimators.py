@@ -34,7 +34,6 @@ QUANTILES = tuple(round(0.05 + 0.1 * i, 2) for i in range(10))
 CATBOOST_TREES, LIGHTGBM_TREES = 1000, 500
 GAUSSIAN = "RMSEWithUncertainty"
 CALIBRATION_SHARE = 0.2
-FALLBACK_QUANTILES = 100
 LEVELS = (np.arange(100) + 0.5) / 100
 """Levels of quantiles from residuals."""
 COARSE = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -66,12 +65,7 @@ class Prediction:
         """
         if self.distribution is not None:
             chosen = self.distribution[torch.from_numpy(np.flatnonzero(rows))]
-            try:
-                return crps(chosen, torch.from_numpy(y[rows]))
-            except TypeError:  # a distribution without a closed form
-                levels = (np.arange(FALLBACK_QUANTILES) + 0.5) / FALLBACK_QUANTILES
-                quantiles = np.stack([np.asarray(chosen.quantile(float(level))) for level in levels], axis=1)
-                return pinball_crps(quantiles, y[rows])
+            return crps(chosen, torch.from_numpy(y[rows]))
         if self.quantiles is None:
             raise ValueError("a prediction needs a distribution or quantiles for its CRPS")
         return pinball_crps(self.quantiles[rows], y[rows])

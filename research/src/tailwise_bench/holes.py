@@ -71,7 +71,7 @@ class Holed:
     def problem(self, seed: int, *, max_rows: int, suite: str) -> Problem:
         """Take the hole from a problem of the data set."""
         whole, hole = self.source.problem(seed, max_rows=max_rows, suite=suite), HOLES[self.hole]
-        ends = hole.ends(whole.y_train)
+        ends = hole.ages if isinstance(self.source, Faces) else hole.ends(whole.y_train)
         train, valid = (~hole.mask(y, ends) for y in (whole.y_train, whole.y_valid))
         edges = LabelBins.from_labels(whole.y_train, edges=whole.edges).edges
         return replace(
@@ -86,29 +86,7 @@ class Holed:
         )
 
 
-@dataclass(frozen=True)
-class HoledFaces:
-    """Faces whose listing lacks the ages of a hole, so that their pictures are not decoded either."""
-
-    faces: Faces
-    hole: str
-
-    @property
-    def name(self) -> str:
-        """Name in results and of files."""
-        return f"{self.faces.name}-{self.hole}"
-
-    def problem(self, seed: int, *, max_rows: int, suite: str) -> Problem:
-        """Take the hole from the listing; the seed only affects weights and batches."""
-        hole, listing = HOLES[self.hole], self.faces.read()
-        kept = listing.without(hole.mask(listing.labels, hole.ages))
-        edges = LabelBins.from_labels(listing.labels[listing.rows("train")]).edges
-        problem = self.faces.problem_of(kept, seed, suite)
-        test = hole.mask(problem.y_test, hole.ages)
-        return replace(problem, name=self.name, edges=np.asarray(edges), extra={HOLE: test})
-
-
 def with_hole(source: DataSet, hole: str) -> DataSet:
     """Return a data set with a hole in its training labels."""
     check_name("hole", hole, HOLES)
-    return HoledFaces(source, hole) if isinstance(source, Faces) else Holed(source, hole)
+    return Holed(source, hole)

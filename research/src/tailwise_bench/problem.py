@@ -139,8 +139,8 @@ class Problem:
             arrays |= {part: _mapped(file[_MAPPED + part], path) for part in _PARTS if _MAPPED + part in file}
             extra = {key.removeprefix(_EXTRA): file[key] for key in file if key.startswith(_EXTRA)}
             total, suite = int(file["total"]), str(file["suite"])
-            many, few = (int(limit) for limit in file["shots"]) if "shots" in file else (100, 20)
-            metrics = tuple(map(str, file["metrics"])) if "metrics" in file else ()
+            many, few = (int(limit) for limit in file["shots"])
+            metrics = tuple(map(str, file["metrics"]))
         return cls(
             name, seed, **arrays, total=total, suite=suite, shots=(many, few), extra=extra, metrics=metrics
         )

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from tailwise.lookup import check_name
 from tailwise.methods import get_method
 from tailwise.metrics.regions import get_metric
 from tailwise.networks.backbones import Backbone, make_backbone
@@ -91,16 +90,7 @@ class Recipe:
     """Validation metric that chooses among configurations; early stopping uses the same one."""
 
     def __post_init__(self) -> None:
-        if self.trials < 1:
-            raise ValueError(f"trials must be at least 1, got {self.trials!r}")
-        check_name("weights", self.weights, ("own", "sqinv"))
         get_metric(self.criterion)
-        for name, value in default_options(self.search).items():
-            if value != getattr(self.train, name):
-                raise ValueError(
-                    f"the search starts at {name} = {value}, but `train` has {getattr(self.train, name)}: "
-                    "give both the same value"
-                )
 
     def within(
         self, *, epochs: int | None = None, trials: int | None = None, seconds: float | None = None
@@ -191,7 +181,7 @@ class DataKind:
     data: Mapping[str, DataSet]
     networks: Mapping[str, Callable[..., Backbone]]
     """Each is called with a problem and its options."""
-    decoder: Decoder
+    decoder: Decoder | None = None
     augmentations: Mapping[str, Augment] = field(default_factory=dict)
     base: Recipe = field(default_factory=lambda: Recipe(train=TrainConfig(), search={}))
     """What holds unless a file says otherwise. A field of `search` that a file sets is not tuned."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
 from tailwise._version import __version__
 from tailwise.lookup import check_name
@@ -43,13 +42,7 @@ def _table_network(problem: Problem, *, name: str, **options: Any) -> Backbone:
     return make_backbone(name, rows.shape[1], rows=rows, **options)
 
 
-def _table_decoder(problem: Problem, latent_dim: int) -> nn.Module:
-    return nn.Linear(latent_dim, problem.x_train.shape[1])
-
-
-TABLES = DataKind(
-    {}, {name: partial(_table_network, name=name) for name in BACKBONES}, _table_decoder, base=Recipe()
-)
+TABLES = DataKind({}, {name: partial(_table_network, name=name) for name in BACKBONES}, base=Recipe())
 KINDS: tuple[DataKind, ...] = (PAIRS, FACES, DEPTH_MAPS)
 """Kinds of data that a file names with `data`."""
 

@@ -26,30 +26,11 @@ PARTS = ("train", "val", "test")
 SAME = {"valid": "val", "validation": "val", "dev": "val", "training": "train", "testing": "test"}
 
 
-@dataclass(frozen=True, eq=False)
-class ImageListing:
-    """Names of pictures inside a folder or an archive, with a label and a part for each."""
+def read_listing(source: Path) -> tuple[list[str], NDArray[np.float64], NDArray[np.str_]]:
+    """Return names, ages and parts (N,) of a table with the columns age, path and split.
 
-    names: tuple[str, ...]
-    labels: NDArray[np.float64]  # (N,)
-    parts: NDArray[np.str_]  # (N,): train, val or test
-
-    def rows(self, part: str) -> NDArray[np.int64]:
-        """Return the row numbers of a part."""
-        return np.flatnonzero(self.parts == part).astype(np.int64)
-
-    def take(self, rows: NDArray[Any]) -> ImageListing:
-        """Return some rows, in the given order."""
-        names = tuple(self.names[int(row)] for row in rows)
-        return ImageListing(names, self.labels[rows], self.parts[rows])
-
-    def without(self, inside: NDArray[np.bool_]) -> ImageListing:
-        """Return the listing without the training and validation rows of a mask. inside: (N,)"""
-        return self.take(np.flatnonzero(~inside | (self.parts == "test")))
-
-
-def read_listing(source: Path) -> ImageListing:
-    """Read a table with the columns age, path and split, or the one CSV file of a zip archive."""
+    Of a zip archive it is the only CSV file.
+    """
     if source.suffix.lower() == ".zip":
         archive = PictureFiles(source)
         (name,) = archive.names((".csv",))
@@ -62,7 +43,7 @@ def read_listing(source: Path) -> ImageListing:
     parts = table["split"].astype(str).str.strip().str.lower().replace(SAME).to_numpy(dtype="<U5")
     if unknown := set(parts.tolist()) - set(PARTS):
         raise ImageError(f"{source}: a split is {unknown.pop()!r}, not one of {', '.join(PARTS)}")
-    return ImageListing(tuple(map(str, table["path"])), labels, parts)
+    return list(map(str, table["path"])), labels, parts
 
 
 @dataclass(frozen=True)
@@ -79,33 +60,20 @@ class Faces:
     size: int
     archive: str | None = None
 
-    def read(self) -> ImageListing:
-        """Read the listing."""
-        return read_listing(data_folder(self.folder) / self.listing)
-
     def problem(self, seed: int, *, max_rows: int = 0, suite: str = "") -> Problem:
         """Read the listing and decode what the cache lacks; the seed only affects weights and batches."""
-        return self.problem_of(self.read(), seed, suite)
-
-    def problem_of(self, listing: ImageListing, seed: int, suite: str) -> Problem:
-        """Decode the pictures of a listing."""
         folder = data_folder(self.folder)
-        rows = {part: listing.rows(part) for part in PARTS}
-        ordered = listing.take(np.concatenate(list(rows.values())))
-        archive = None if self.archive is None else folder / self.archive
-        root = archive if archive is not None and archive.is_file() else folder
-        pictures = decode_pictures(ordered.names, root, size=self.size)
-        ends = np.cumsum([0, *(len(own) for own in rows.values())]).tolist()
-        (x_train, y_train), (x_valid, y_valid), (x_test, y_test) = (
-            (pictures.part(start, stop), ordered.labels[start:stop]) for start, stop in pairwise(ends)
+        names, labels, parts = read_listing(folder / self.listing)
+        rows = [np.flatnonzero(parts == part) for part in PARTS]
+        archive = folder / (self.archive or "")
+        root = archive if archive.is_file() else folder
+        pictures = decode_pictures([names[row] for row in np.concatenate(rows)], root, size=self.size)
+        ends = np.cumsum([0, *map(len, rows)]).tolist()
+        train, valid, test = (
+            (pictures.part(*between), labels[chosen])
+            for between, chosen in zip(pairwise(ends), rows, strict=True)
         )
-        return Problem(
-            self.name,
-            seed,
-            *(x_train, y_train, x_valid, y_valid, x_test, y_test),
-            total=len(listing.names),
-            suite=suite,
-        )
+        return Problem(self.name, seed, *train, *valid, *test, total=len(names), suite=suite)
 
 
 DATA: dict[str, DataSet] = {
