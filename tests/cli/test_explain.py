@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.cli.explain import _reasons_table
-from tailwise.explanations import Attributions
 from tests.cli.conftest import Run
 
 
@@ -32,10 +29,13 @@ def test_reasons_of_rows_sum_to_their_predictions(run: Run, place: Path, tmp_pat
         assert sorted(lines["column"]) == sorted(columns)
         assert (lines["attribution"].abs().diff().dropna() <= 0).all()
     assert list(found["row"].unique()) == [7, 2]
-    told = ("--row", 0, "--of", "width", "--top", 1, "--background", place / "houses.csv")
-    done = run("explain", model, table, "-o", out, *told, "--background-rows", 3, "--force")
+    rows.loc[0, "z"] = None
+    rows.to_csv(tmp_path / "missing.csv", index=False)
+    told = ("--row", 0, "--of", "width", "--background", place / "houses.csv", "--background-rows", 3)
+    done = run("explain", model, tmp_path / "missing.csv", "-o", out, *told, "--force")
     assert done.exit_code == 0 and "wrote the reasons of 1 row to" in done.stderr
-    assert len(pd.read_csv(out)) == 1 and "width" in pd.read_csv(out)
+    reasons = pd.read_csv(out).set_index("column")
+    assert pd.isna(reasons["cell"]["z"]) and reasons["cell"]["kind"] in ("red", "blue") and "width" in reasons
 
 
 def test_mistakes_are_named(run: Run, place: Path, tmp_path: Path) -> None:
@@ -52,10 +52,3 @@ def test_mistakes_are_named(run: Run, place: Path, tmp_path: Path) -> None:
         done = run("explain", place / "m.tailwise", *told)
         assert done.exit_code == 1 and message in done.stderr, done.output
     assert not out.exists()
-
-
-def test_missing_cells_are_empty() -> None:
-    values = pd.DataFrame({"a": [1.0], "b": [-2.0]})
-    found = Attributions(values, 0.5, np.array([-0.5]), values)
-    table = _reasons_table(found, pd.DataFrame({"a": ["x"], "b": [np.nan]}), [0], "std", None)
-    assert table["cell"].tolist() == ["", "x"] and table["std"].tolist() == [-0.5, -0.5]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailwise import TailRegressor
+from tailwise import LabelBins, TailRegressor
+from tailwise.cli.fit import negative_ends
 from tailwise.tables.encode import TablePreprocessor
 from tests.cli.conftest import QUICK, predicted
+from tests.report.made import Table
 
 Run = Callable[..., Any]
 Sample = Callable[..., pd.DataFrame]
@@ -71,16 +74,16 @@ def test_a_report_is_html_and_nothing_else(run: Run, place: Path, tmp_path: Path
         assert "a browser can print it as PDF" in out.stderr
 
 
-def test_own_validation_and_test_tables(run: Run, place: Path, tmp_path: Path) -> None:
-    out = run("fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--valid", place / "new.csv",
-              "--test", place / "new.csv", "--json", *FAST)  # fmt: skip
+def test_a_test_table(run: Run, place: Path, tmp_path: Path) -> None:
+    out = run("fit", place / "numbers.csv", "-t", "price", "-o", tmp_path / "m", "--test", place / "new.csv",
+              "--json", *FAST)  # fmt: skip
     assert out.exit_code == 0, out.output
     assert json.loads(out.stdout)["regions"]["all"]["n"] == 150
     line = ["fit", place / "houses.csv", "-t", "price", "-o", tmp_path / "n", "--test"]
     out = run(*line, place / "numbers.csv")
     assert out.exit_code == 1 and "no column 'kind'" in out.stderr
-    out = run(*line, "-", "--valid", "-")
-    assert out.exit_code == 1 and "only one of FILE, --valid and --test can be -" in out.stderr
+    out = run("fit", "-", "-t", "price", "-o", tmp_path / "n", "--test", "-")
+    assert out.exit_code == 1 and "only one of FILE and --test can be -" in out.stderr
 
 
 def test_without_test_rows_there_is_no_report(run: Run, place: Path, tmp_path: Path) -> None:
@@ -119,8 +122,7 @@ def test_weights_reach_the_model_and_are_not_an_input(
     facts = pages[0]
     assert (facts.weight, facts.source, facts.target) == ("w", "weighed.csv", "price")
     assert facts.trained_here and facts.seconds > 0
-    out = run(*line, "-o", tmp_path / "n", "--weight", "w", "--test", place / "new.csv",
-              "--valid", place / "new.csv")  # fmt: skip
+    out = run(*line, "-o", tmp_path / "n", "--weight", "w", "--test", place / "new.csv")
     assert out.exit_code == 0, out.output
     assert [model.method for model, *_ in given] == ["vir-dial", "vir-dial"]
     for _, X, weights in given:
@@ -152,6 +154,14 @@ def test_intervals_by_a_column(run: Run, place: Path, tmp_path: Path) -> None:
     assert f"By the column {column}" in TailRegressor.load(tmp_path / "m").explain_intervals()
     out = run("export", tmp_path / "m")
     assert out.exit_code == 1 and "fit it without --conformal-by" in out.stderr
+
+
+def test_intervals_below_zero_where_no_label_is() -> None:
+    table = Table.of(100, 10, 10)
+    assert negative_ends(table.model(reach=0.0, jitter=0.0)) > 0  # some labels are 0
+    assert negative_ends(table.model(reach=9.0)) == 120
+    moved = replace(table.model(reach=9.0), bins=LabelBins.from_labels([-1.0, 0.0, 3.0]))
+    assert negative_ends(moved) == negative_ends(replace(table.model(), lower=table.y)) == 0
 
 
 def test_unknown_names_are_refused_before_any_training(run: Run, place: Path, tmp_path: Path) -> None:

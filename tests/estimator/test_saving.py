@@ -121,7 +121,7 @@ def test_a_method_of_the_users_own_is_asked_for(tmp_path: Path, monkeypatch: pyt
     path = quick_fit(*numbers(), method="own").save(tmp_path / "m")
     monkeypatch.undo()
     with pytest.raises(
-        ValueError, match=r"unknown loss 'own'.*; import the file that registers the method 'own'"
+        ValueError, match=r"unknown loss 'own'.*; run the plugin that registers the method 'own'"
     ):
         TailRegressor.load(path)
 

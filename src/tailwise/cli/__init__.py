@@ -14,38 +14,17 @@ import signal
 import sys
 from types import FrameType
 
-INTERRUPTED = 128 + signal.SIGINT
+_received: list[int] = []
 
 
-class Stopped(KeyboardInterrupt):
-    """A signal asked the command to end. Everything that handles Ctrl-C handles this too."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
-
-
-_received: list[int] = []  # Ray raises a plain KeyboardInterrupt for every signal
-
-
-def exit_code(stop: KeyboardInterrupt) -> int:
-    """Return the exit code that shells use for the signal."""
-    if isinstance(stop, Stopped):
-        return 128 + stop.number
-    return 128 + _received[-1] if _received else INTERRUPTED
+def exit_code() -> int:
+    """Return the exit code that shells use for the signal that stopped the command."""
+    return 128 + (_received[-1] if _received else signal.SIGINT)
 
 
 def _stop(number: int, _: FrameType | None) -> None:
     _received.append(number)
-    raise Stopped(number)
-
-
-def _handle_signals() -> None:
-    """Turn SIGTERM and SIGHUP into `Stopped`."""
-    for name in ("SIGTERM", "SIGHUP"):  # Windows has only the first
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
-            signal.signal(number, _stop)
+    raise KeyboardInterrupt
 
 
 def discard_output() -> None:
@@ -65,13 +44,16 @@ def main() -> None:
     # garbage collector scans them so often that it takes a tenth of the time.
     gc.set_threshold(50_000, 20, 100)
     try:
-        _handle_signals()
+        for name in ("SIGTERM", "SIGHUP"):  # they stop a command as Ctrl-C does; Windows has only the first
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+                signal.signal(number, _stop)
         from tailwise.cli.app import app
 
         app()
-    except KeyboardInterrupt as stop:  # during imports; the app handles later ones
+    except KeyboardInterrupt:  # during imports; the app handles later ones
         sys.stderr.write("stopped\n")
-        sys.exit(exit_code(stop))
+        sys.exit(exit_code())
     except OSError as error:  # standard output cannot be written, not even for --help
         discard_output()
         sys.stderr.write(f"error: cannot write: {error.strerror}\n")

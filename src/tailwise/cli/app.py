@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -19,21 +18,20 @@ from typer.core import TyperGroup
 from tailwise._version import __version__
 from tailwise.cli import (
     compare,
-    deploy,
     diagnose,
     discard_output,
     evaluate,
     exit_code,
-    explain,
-    export,
     fit,
+    models,
     predict,
-    recalibrate,
 )
-from tailwise.cli.output import printable
+from tailwise.cli.output import note
 
 DEBUG = "TAILWISE_DEBUG"
 """Environment variable; when set, errors show a traceback."""
+_NO_MEMORY = ("failed to map segment from shared object", "can't allocate memory", "bad_alloc")
+"""What libraries say when there is not enough memory."""
 
 
 class _Commands(TyperGroup):
@@ -45,8 +43,8 @@ class _Commands(TyperGroup):
             sys.stdout.flush()  # report a full disk here, not as a traceback at exit
             return result
         except KeyboardInterrupt as stop:
-            typer.echo(f"stopped: {stop}" if str(stop) else "stopped", err=True)
-            raise typer.Exit(exit_code(stop)) from None
+            note(f"stopped: {stop}" if str(stop) else "stopped")
+            raise typer.Exit(exit_code()) from None
         except BrokenPipeError:  # the reader of a pipe, such as `head`, has closed it
             discard_output()
             raise typer.Exit(0) from None
@@ -54,38 +52,29 @@ class _Commands(TyperGroup):
             if hasattr(error, "exit_code") or isinstance(error, typer.Abort) or os.environ.get(DEBUG):
                 raise
             discard_output()
-            notes = getattr(error, "__notes__", [])
-            typer.echo(printable(f"error: {'; '.join([_message(error), *notes])}"), err=True)
+            note(f"error: {'; '.join([_message(error), *getattr(error, '__notes__', [])])}")
             raise typer.Exit(1) from None
 
 
-_COUNT = re.compile(r"(?<![\w'.-])\d+(?![\w'])")
-"""A whole number in a text, but not in a name in quotes."""
-
-
 def _show_warnings_as_notes() -> None:
-    """Print each warning of tailwise once, as a note, and hide those of other packages.
-
-    Parts of a table that is read in parts differ only in the counts of a warning.
-    """
+    """Print each warning of tailwise as a note, one of each kind about a column, and hide all others."""
     if os.environ.get(DEBUG):
         return
     warnings.simplefilter("ignore")
     warnings.filterwarnings("always", category=UserWarning, module=r"tailwise\.")
-
     shown = set()
 
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        words = _COUNT.sub("", str(message))
-        if words not in shown:
-            typer.echo(printable(f"note: {message}"), err=True)
-        shown.add(words)
+    def show(message: Warning | str, kind: Any, filename: str, lineno: int, *_: Any, **__: Any) -> None:
+        about = (
+            getattr(message, "column", str(message)),
+            filename,
+            lineno,
+        )  # parts of a table differ in counts
+        if about not in shown:
+            note(f"note: {message}")
+        shown.add(about)
 
-    warnings.showwarning = show
-
-
-_NO_MEMORY = ("failed to map segment from shared object", "can't allocate memory", "bad_alloc")
-"""What libraries say when there is not enough memory."""
+    warnings.showwarning = show  # type: ignore[assignment]
 
 
 def _message(error: Exception) -> str:
@@ -123,10 +112,10 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
             continue
         kinds = get_type_hints(groups[name], include_extras=True)
         for option in fields(groups[name]):
-            default, kind = option.default, kinds[option.name]
-            if default is MISSING:
-                default = Parameter.empty
-            listed.append(Parameter(option.name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+            default = Parameter.empty if option.default is MISSING else option.default
+            listed.append(
+                Parameter(option.name, Parameter.KEYWORD_ONLY, default=default, annotation=kinds[option.name])
+            )
 
     @wraps(command)
     def call(**options: Any) -> None:
@@ -172,14 +161,14 @@ for command in (
     fit.fit,
     predict.predict,
     evaluate.evaluate,
-    explain.explain,
-    export.export,
-    recalibrate.recalibrate,
+    predict.explain,
+    models.export,
+    models.recalibrate,
     compare.compare,
     compare.report,
-    compare.methods,
-    deploy.serve,
-    deploy.card,
-    deploy.doctor,
+    diagnose.methods,
+    models.serve,
+    models.card,
+    diagnose.doctor,
 ):
     app.command()(flattened(command))

@@ -1,118 +1,55 @@
-"""Commands about several methods: `demo`, `compare`, `report` and `methods`."""
+"""Commands about several methods: `demo`, `compare` and `report`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
-from tailwise.cli.options import (
-    Drop,
-    Force,
-    Json,
-    Plugin,
-    Quiet,
-    Report,
-    Shared,
-    Table,
-    Target,
-    TrainingPictures,
-    only_target,
-    split_names,
-)
-from tailwise.cli.output import (
-    STANDARD,
-    check_outputs,
-    check_page_name,
-    checkpoint_path,
-    command_line,
-    note,
-    print_comparison,
-    print_json,
-    remove_checkpoint,
-    resumable,
-    write_outputs,
-)
-from tailwise.cli.read import Pictures, Reader, Roles, Rows
+from tailwise.cli import options, output, read
 
 if TYPE_CHECKING:
     from tailwise.report.contest import Contest
     from tailwise.report.results import Results
-
-Workers = Annotated[int, typer.Option(metavar="N", min=1, help="Number of processes.")]
 
 
 @dataclass(frozen=True)
 class Runs:
     """How often each method is trained, and by how many processes."""
 
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of seeds per method.")] = 3
-    epochs: Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum number of epochs.")] = None
-    workers: Workers = 1
+    seeds: Annotated[int, Option(metavar="N", min=1, help="Number of seeds per method.")] = 3
+    epochs: options.Epochs = None
+    workers: Annotated[int, Option(metavar="N", min=1, help="Number of processes.")] = 1
 
+    def of(self, contest: Contest, quiet: bool, kept: Path | None = None) -> Results:
+        """Train each method as `fit` does, and test it on the rows that the contest holds out.
 
-@dataclass(frozen=True)
-class DemoRuns(Runs):
-    """The same with a process more."""
+        Runs that `kept` has are not repeated.
+        """
+        from tailwise.report.contest import run_contest
+        from tailwise.report.results import Results
 
-    workers: Workers = 2
-
-
-def run_contest(contest: Contest, options: Runs, quiet: bool, kept: Path | None = None) -> Results:
-    """Train each method as `fit` does, and test it on the rows that `fit` holds out, or on balanced rows.
-
-    Runs that `kept` has are not repeated.
-    """
-    import tempfile
-
-    from tailwise.report import contest as methods
-    from tailwise.report.results import Results
-
-    with tempfile.TemporaryDirectory() as temporary:
-        records = methods.run_contest(
-            contest,
-            range(options.seeds),
-            out=Path(temporary, "results.jsonl") if kept is None else kept,
-            workers=options.workers,
-            report=lambda line: note(line, quiet),
-        )
-    return Results(records)
-
-
-def _contest(rows: Rows, methods: Sequence[str], options: Runs, **settings: Any) -> Contest:
-    import numpy as np
-
-    from tailwise.report.contest import Contest
-
-    labels = np.asarray(rows.labels, np.float64)
-    return Contest(rows.name, rows.X, labels, tuple(methods), options.epochs, **settings)
-
-
-def _files(results: Results, target: str, *, lines: Path | None, page: Path | None) -> dict[Path, Any]:
-    """Return the content of a results file, one JSON object per line, and of the page that ranks methods."""
-    from tailwise.report.results import comparison_page
-
-    files: dict[Path, Any] = {}
-    if lines is not None:
-        files[lines] = "".join(json.dumps(record) + "\n" for record in results.records)
-    if page is not None:
-        title = f"{target}: {len(results.methods)} methods on {results.data[0]}"
-        files[page] = comparison_page(results, title=title, command=command_line())
-    return files
+        with tempfile.TemporaryDirectory() as temporary:
+            out = kept or Path(temporary, "results.jsonl")
+            seeds = range(self.seeds)
+            records = run_contest(
+                contest, seeds, out=out, workers=self.workers, report=lambda line: output.note(line, quiet)
+            )
+        return Results(records)
 
 
 def demo(
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder for the report, the picture and the results.")
+        Path, Option(metavar="FOLDER", help="Folder for the report, the picture and the results.")
     ] = Path("tailwise-demo"),
-    force: Force = False,
-    quiet: Quiet = False,
+    force: options.Force = False,
+    quiet: options.Quiet = False,
     *,
-    runs: DemoRuns,
+    runs: Runs,
 ) -> None:
     """Compare TailRegressor with three other models on a bundled table.
 
@@ -123,29 +60,31 @@ def demo(
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; name a folder with --out")
     page, picture, lines = (out / name for name in ("report.html", "demo.png", "results.jsonl"))
-    check_outputs({path.name: path for path in (page, picture, lines)}, force=force)
+    output.check_outputs({path.name: path for path in (page, picture, lines)}, force=force)
     from tailwise.data import load_abalone
+    from tailwise.report.contest import Contest
     from tailwise.report.results import comparison_picture
 
     methods = ("plain", "lds-fds-der", "catboost", "tail")
     seeds = f"{runs.seeds} seed{'s' * (runs.seeds > 1)}"
-    note(f"Training {', '.join(methods)} on abalone with {seeds} ...", quiet)
+    output.note(f"Training {', '.join(methods)} on abalone with {seeds} ...", quiet)
     table = load_abalone()
-    rows = Rows(table.drop(columns="Rings"), table[["Rings"]], name="abalone")
-    contest = _contest(rows, methods, runs, balanced=True)
-    results = run_contest(contest, runs, quiet)
+    inputs, labels = table.drop(columns="Rings"), table["Rings"].to_numpy(float)
+    contest = Contest("abalone", inputs, labels, methods, runs.epochs, balanced=True)
+    results = runs.of(contest, quiet)
     figure = comparison_picture(results, contest.training_bins(0), label="rings (age of an abalone)")
-    print_comparison(results)
-    drawn: dict[Path, Any] = {picture: lambda part: figure.savefig(part, dpi=110, format="png")}
-    write_outputs(_files(results, "Rings", lines=lines, page=page) | drawn, quiet)
+    _print(results)
+    files = _files(results, "Rings", lines=lines, page=page)
+    files[picture] = lambda part: figure.savefig(part, dpi=110, format="png")
+    output.write_outputs(files, quiet)
 
 
 def compare(
-    data: Table,
-    target: Target,
+    data: options.Table,
+    target: options.Target,
     methods: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="NAMES",
             help="Comma-separated: names of `tailwise methods`, plain, catboost, catboost-weighted and tail "
             "(TailRegressor). By default the models of the page of `fit`.",
@@ -153,22 +92,18 @@ def compare(
     ] = None,
     balanced: Annotated[
         bool,
-        typer.Option(
-            "--balanced",
-            help="Test on rows balanced over the labels, at most 20 of each label bin.",
-        ),
+        Option("--balanced", help="Test on rows balanced over the labels, at most 20 of each label bin."),
     ] = False,
-    plugin: Plugin = None,
+    plugin: options.Plugin = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="RESULTS", help="Results file to write, one JSON line per run."),
+        Path | None, Option("--out", "-o", metavar="RESULTS", help="Results file, one JSON line per run.")
     ] = None,
-    report: Report = None,
-    drop: Drop = "",
+    report: options.Report = None,
+    drop: options.Drop = "",
     *,
     runs: Runs,
-    pictures: TrainingPictures,
-    shared: Shared,
+    pictures: options.TrainingPictures,
+    shared: options.Shared,
 ) -> None:
     """Train several methods with several seeds and rank them.
 
@@ -176,51 +111,56 @@ def compare(
     holds out, so both give the same figures. After Ctrl-C the same command resumes where it stopped, if --out
     is given.
     """
-    check_outputs({"--out": out, "--report": report}, force=shared.force, inputs=[data])
+    output.check_outputs({"--out": out, "--report": report}, force=shared.force, inputs=[data])
     names = _checked_methods(methods, pictures=pictures.images is not None)
-    column, settings = only_target(target), pictures.parameters("auto")
-    rows = Reader(shared, Pictures.to_train(pictures)).rows(data, Roles([column], split_names(drop)))
-    rows = replace(rows, name="data" if data == STANDARD else Path(data).name.split(".")[0])
-    kept = None if out is None else checkpoint_path(out)
-    with resumable(kept):
-        contest = _contest(rows, names, runs, balanced=balanced, settings=settings)
-        results = run_contest(contest, runs, shared.quiet, kept)
-        write_outputs(_files(results, column, lines=out, page=report), shared.quiet)
-    if kept is not None:
-        remove_checkpoint(kept)
+    column, settings = options.only_target(target), pictures.parameters()
+    rows = read.Reader(shared, read.Pictures.to_train(pictures)).rows(
+        data, read.Roles([column], options.split_names(drop))
+    )
+    from tailwise.report.contest import Contest
+
+    name, labels = (
+        "data" if data == output.STANDARD else Path(data).name.split(".")[0],
+        rows.labels.to_numpy(float),
+    )
+    contest = Contest(name, rows.X, labels, names, runs.epochs, balanced=balanced, settings=settings)
+    kept = None if out is None else output.checkpoint_path(out)
+    with output.resumable(kept):
+        results = runs.of(contest, shared.quiet, kept)
+        output.write_outputs(_files(results, column, lines=out, page=report), shared.quiet)
     if shared.as_json:
         from tailwise.report.results import comparison_verdict
 
-        print_json({"verdict": comparison_verdict(results), "runs": results.records})
+        output.print_json({"verdict": comparison_verdict(results), "runs": results.records})
     else:
-        print_comparison(results)
+        _print(results)
 
 
-def _checked_methods(methods: str | None, *, pictures: bool) -> list[str]:
+def _checked_methods(methods: str | None, *, pictures: bool) -> tuple[str, ...]:
     """Return the names of methods; a misspelt one is an error before the table is read."""
     from tailwise.report.contest import BOOSTED, DEFAULT, check_name
 
     if methods is None:
-        return [name for name in DEFAULT if not (pictures and name in BOOSTED)]
-    names = list(dict.fromkeys(split_names(methods)))
+        return tuple(name for name in DEFAULT if not (pictures and name in BOOSTED))
+    names = options.split_names(methods)
     if pictures and not set(names).isdisjoint(BOOSTED):
         raise ValueError(f"boosted trees take tables, not pictures: leave {' and '.join(BOOSTED)} out")
     if not names:
         raise ValueError("--methods names no method; see `tailwise methods`")
     for name in names:
         check_name(name)
-    return names
+    return tuple(names)
 
 
 def report(
     results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="Results file written by `compare` or `tailwise-bench`.")
+        Path, Argument(metavar="RESULTS", help="Results file written by `compare` or `tailwise-bench`.")
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="PAGE", help="HTML page; beside RESULTS by default.")
+        Path | None, Option("--out", "-o", metavar="PAGE", help="HTML page; beside RESULTS by default.")
     ] = None,
-    force: Force = False,
-    quiet: Quiet = False,
+    force: options.Force = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write a page that ranks the methods of a results file."""
     from tailwise.report.results import Results, comparison_page, read_results
@@ -228,32 +168,38 @@ def report(
     if results.is_dir():
         raise ValueError(f"{results} is a folder: name the results file in it")
     path = out or results.with_suffix(".html")
-    check_page_name(path)
-    check_outputs({"--out": path}, force=force, inputs=[results])
+    output.check_outputs({"--report": path}, force=force, inputs=[results])
     try:
         read = Results(read_results(results))
         title = f"{len(read.methods)} methods on {', '.join(read.data)}"
-        page = comparison_page(read, title=title, command=command_line())
+        page = comparison_page(read, title=title, command=output.command_line())
     except (KeyError, TypeError, UnicodeDecodeError, AttributeError) as error:
         lacking = f": a line lacks {error}" if isinstance(error, KeyError) else ""
         raise ValueError(f"{results} is not a results file of `tailwise compare`{lacking}") from None
-    write_outputs({path: page}, quiet)
+    output.write_outputs({path: page}, quiet)
 
 
-def methods(as_json: Json = False) -> None:
-    """List all methods with their sources."""
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.text import Text
+def _files(
+    results: Results, target: str, *, lines: Path | None, page: Path | None
+) -> dict[Path, output.Content]:
+    """Return the content of a results file, one JSON object per line, and of the page that ranks methods."""
+    from tailwise.report.results import comparison_page
 
-    from tailwise.methods import available_methods, get_method
+    files: dict[Path, output.Content] = {}
+    if lines is not None:
+        files[lines] = "".join(json.dumps(record) + "\n" for record in results.records)
+    if page is not None:
+        title = f"{target}: {len(results.methods)} methods on {results.data[0]}"
+        files[page] = comparison_page(results, title=title, command=output.command_line())
+    return files
 
-    if as_json:
-        shown = ("name", "title", "uncertainty", "about")
-        print_json([{key: getattr(get_method(n), key) for key in shown} for n in available_methods()])
-        return
-    console = Console()
-    for name in available_methods():
-        method = get_method(name)
-        console.print(f"[bold]{name}[/bold]  ({method.title}; uncertainty: {method.uncertainty})")
-        console.print(Padding(Text(method.about), (0, 0, 0, 2)))
+
+def _print(results: Results) -> None:
+    """Print a table of methods for each data set, and what it shows."""
+    from tailwise.report.results import COLUMNS, comparison_verdict, method_cells
+
+    for data in results.data:
+        rows = [[title, *cells] for title, cells in method_cells(results, data).items()]
+        output.print_table(["method", *(figure.name for figure in COLUMNS)], rows, title=data)
+    for line in comparison_verdict(results):
+        output.print_words(line)

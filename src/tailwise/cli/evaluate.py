@@ -1,121 +1,201 @@
-"""The command `evaluate`: a model measured on rows with labels."""
+"""The command `evaluate`, and what commands find about a model: printed, as JSON and as a page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailwise.cli.findings import (
-    Finding,
-    emphasis_of,
-    findings_json,
-    findings_of,
-    page_of,
-    print_findings,
-)
-from tailwise.cli.options import (
-    Coverage,
-    DialOptions,
-    Model,
-    PictureOptions,
-    Report,
-    Shared,
-    Stream,
-    Table,
-    TrueLabels,
-    Trust,
-)
-from tailwise.cli.output import check_outputs, print_json, print_table, write_outputs
-from tailwise.cli.read import (
-    Pictures,
-    Reader,
-    Roles,
-    Rows,
-    column_beside,
-    file_name,
-    load_model,
-    read_dial,
-    split_labelled,
-    true_targets,
-)
+from tailwise.cli import options, output, read
 from tailwise.cli.stream import measured_rows, open_stream
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tailwise.estimator import TailRegressor
+    from tailwise.report.lineup import Lineup
     from tailwise.report.scores import Scores
+    from tailwise.report.verdict import Verdict
 
 
 def evaluate(
-    model: Model,
-    data: Table,
-    target: TrueLabels = None,
-    report: Report = None,
+    model: options.Model,
+    data: options.Table,
+    target: options.TrueLabels = None,
+    report: options.Report = None,
     against: Annotated[
         Path | None, typer.Option(metavar="MODEL", help="Second model to compare with on the same rows.")
     ] = None,
-    coverage: Coverage = 0.9,
+    coverage: options.Coverage = 0.9,
     by: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Also print coverage and width by the values of a column."),
     ] = None,
-    stream: Stream = False,
+    stream: options.Stream = False,
     *,
-    dial: DialOptions,
-    trust: Trust,
-    pictures: PictureOptions,
-    shared: Shared,
+    dial: options.DialOptions,
+    trust: options.Trust,
+    pictures: options.PictureOptions,
+    shared: options.Shared,
 ) -> None:
     """Measure a model on a table with labels.
 
     Prints errors and coverage by region, and a verdict. The rows should not have been used in training.
     """
-    from tailwise.model.inputs import match_inputs
+    from tailwise.model.inputs import match_inputs, match_targets
 
-    sources = [source for source in (model, data, against, dial.label_prior) if source is not None]
-    check_outputs({"--report": report}, force=shared.force, inputs=sources)
-    fitted = load_model(model, trust.verify)
-    second = None if against is None else load_model(against, trust.verify)
-    reader = Reader(shared, Pictures.of_model(fitted, pictures))
-    setting = read_dial(fitted, dial, data, shared.quiet)
+    sources: list[str | Path | None] = [model, data, against, dial.label_prior]
+    output.check_outputs({"--report": report}, force=shared.force, inputs=sources)
+    fitted = read.load_model(model, trust.verify)
+    second = None if against is None else read.load_model(against, trust.verify)
+    reader = read.Reader(shared, read.Pictures.of_model(fitted, pictures))
+    setting = read.read_dial(fitted, dial, data, shared.quiet)
     parts = open_stream(data, stream, {"--images": pictures.images, "--encoding": shared.encoding})
     table = reader.table(data) if parts is None else measured_rows(parts, shared.quiet)
     sampled = parts is not None and len(table) < parts.rows
-    columns = true_targets(fitted, table, target, data)
+    columns = match_targets(fitted.model_, table, target or [], data)
     if report is not None and len(columns) > 1:
         raise ValueError("a report is about one target: choose it with --target, and write a page for each")
-    values = None if by is None else column_beside(table, by, list(columns), data, may_be_empty=True)
-    rows = split_labelled(table, Roles(list(columns)), data, shared.quiet)
+    values = None if by is None else read.column_beside(table, by, list(columns), data, may_be_empty=True)
+    rows = read.split_labelled(table, read.Roles(list(columns)), data, shared.quiet)
     others = {}
     if against is not None and second is not None:
         others = _scores_of(second, against, rows, fitted, coverage)
-    inputs = match_inputs(fitted.model_, rows.X, data)
-    findings = findings_of(fitted, inputs, rows.y, coverage, places=columns, others=others, **setting)
+    rows = replace(rows, X=match_inputs(fitted.model_, rows.X, data))
+    findings = findings_of(fitted, rows, coverage, places=columns, others=others, **setting)
     if report is not None:
         of = f", a random sample of {len(rows):,} of them" if sampled else ""
-        about = {"test_source": f"rows of {file_name(data)}{of}", "trained_here": False, "dial": setting}
+        about = {"test_source": f"rows of {read.file_name(data)}{of}", "trained_here": False, "dial": setting}
         place = columns[findings[0].target]
-        page = page_of(fitted, findings[0], rows.X, source=file_name(data), place=place, **about)
-        write_outputs({report: page}, quiet=shared.quiet or shared.as_json)
+        page = page_of(fitted, findings[0], rows, source=read.file_name(data), place=place, **about)
+        output.write_outputs({report: page}, quiet=shared.quiet or shared.as_json)
     shares = None if values is None else _coverage_by(values, findings)
     if shared.as_json:
-        shown: dict[str, Any] = {"model": None, "report": report, "emphasis": emphasis_of(fitted, setting)}
-        if sampled:
-            shown["sample"] = {"rows": len(rows)}
-        print_json({**shown, **findings_json(findings), **({} if shares is None else {"by": shares})})
+        facts: dict[str, Any] = {"model": None, "report": report, "emphasis": emphasis_of(fitted, setting)}
+        facts |= {"sample": {"rows": len(rows)}} if sampled else {}
+        output.print_json(facts | findings_json(findings) | ({} if shares is None else {"by": shares}))
         return
     print_findings(findings)
     if shares is not None:
         _print_coverage_by(str(by), shares, coverage)
 
 
+# -- findings --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Scores of one target: a model and its baselines, and the verdict on them."""
+
+    target: str
+    lineup: Lineup
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What the scores show."""
+        from tailwise.report.verdict import judge
+
+        return judge(self.lineup)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return figures by region and the verdict, ready for JSON."""
+        named = {"regions": self.lineup.ours, **self.lineup.baselines}
+        regions = {name: scores.by_region.to_dict(orient="index") for name, scores in named.items()}
+        return {"target": self.target, "verdict": self.verdict.to_dict(), **regions}
+
+
+def findings_of(
+    model: TailRegressor,
+    rows: read.Rows,
+    coverage: float,
+    *,
+    places: Mapping[str, int] | None = None,
+    others: Mapping[str, Scores] | None = None,
+    **dial: Any,
+) -> list[Finding]:
+    """Score each target of a model beside its baselines, on rows that it was not trained on.
+
+    `places` has the number of each target in the model, and `others` the scores of a second model by target.
+    """
+    from tailwise.report.lineup import line_up
+    from tailwise.report.scores import Seen
+
+    seen, findings = Seen(model, rows.X), []
+    for k, name in enumerate(map(str, rows.y)):
+        place, other = (places or {}).get(name, k), (others or {}).get(name)
+        lineup = line_up(model, seen, rows.y[name], coverage, target=place, other=other, **dial)
+        findings.append(Finding(name, lineup))
+    return findings
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Print figures by region, a verdict and what the emphasis costs and gains, for each target."""
+    for finding in findings:
+        if len(findings) > 1:
+            typer.echo(output.printable(f"{finding.target}:"))
+        _print_regions(finding)
+        verdict, dial = finding.verdict, finding.lineup.ours.dial
+        output.print_words(verdict.headline)
+        if verdict.advice:
+            output.print_words(f"What to do: {verdict.advice}")
+        for sentence in verdict.sentences:
+            output.print_words(f"- {sentence}")
+        if dial is not None:
+            output.print_words(dial.text)
+
+
+def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the findings for JSON: those of one target at the top level, of several in a list."""
+    if len(findings) > 1:
+        return {"targets": [finding.to_dict() for finding in findings]}
+    return findings[0].to_dict() if findings else {"target": None, "verdict": None}
+
+
+def _print_regions(finding: Finding) -> None:
+    from tailwise.report.scores import FIGURES, PRINTED
+    from tailwise.report.wording import level
+
+    figures = {name: FIGURES[name] for name in PRINTED}
+    rows = []
+    for scores in finding.lineup.all:
+        for region, row in scores.by_region.iterrows():
+            if row["n"] > 0:
+                cells = [f"{row['n']:.0f}", *(figure.text(row[name]) for name, figure in figures.items())]
+                rows.append([scores.title if region == "all" else "", str(region), *cells])
+    titles = {name: figure.title for name, figure in figures.items()}
+    titles["coverage"] = f"{level(finding.lineup.ours.coverage)} coverage"
+    output.print_table(["method", "region", "rows", *titles.values()], rows, names=2)
+
+
+def page_of(model: TailRegressor, finding: Finding, rows: read.Rows, **about: Any) -> str:
+    """Return the HTML page about one target; `about` are fields of `tailwise.report.page.About`."""
+    from tailwise.report import page
+
+    known = {name: value for name, value in about.items() if value is not None}
+    facts = page.About(finding.target, command=output.command_line(), **known)
+    drivers = page.drivers_of(model, finding.lineup.ours, place=facts.place, **facts.dial)
+    return page.model_page(model, finding.lineup, finding.verdict, facts, rows.X, drivers)
+
+
+def emphasis_of(model: TailRegressor, dial: Mapping[str, Any] | None = None) -> Any:
+    """Return the emphasis in use for JSON, by target if there are several; None under a label prior."""
+    if dial:
+        return dial.get("emphasis")
+    chosen = model.emphasis_
+    if not isinstance(chosen, list):
+        return chosen
+    return dict(zip(model.target_names_ or range(len(chosen)), chosen, strict=True))
+
+
+# -- a second model, and coverage by a column ------------------------------------------------------
+
+
 def _scores_of(
-    model: TailRegressor, path: Path, rows: Rows, first: TailRegressor, coverage: float
+    model: TailRegressor, path: Path, rows: read.Rows, first: TailRegressor, coverage: float
 ) -> dict[str, Scores]:
     """Return the scores of the second model for each target, with its file in the title if methods agree."""
     from tailwise.model.inputs import match_inputs, match_targets
@@ -136,12 +216,13 @@ def _coverage_by(values: pd.Series[Any], findings: Sequence[Finding]) -> list[di
     from tailwise.calibration.interval_scores import coverage_by_group
 
     groups = ColumnGroups.of(values)
-    codes, shares = groups.codes(values), []
+    codes = groups.codes(values)
+    shares: list[dict[str, Any]] = []
     for finding in findings:
         scores = finding.lineup.ours
         table = coverage_by_group(groups, codes, scores.lower, scores.upper, scores.y)
-        for row in table.to_dict(orient="records"):
-            shares.append({"target": finding.target, **{str(name): value for name, value in row.items()}})
+        records: list[Any] = table.to_dict(orient="records")
+        shares += [{"target": finding.target, **row} for row in records]
     return shares
 
 
@@ -153,6 +234,6 @@ def _print_coverage_by(column: str, rows: Sequence[dict[str, Any]], coverage: fl
     lines = []
     for row in rows:
         ends = f"{row['coverage_low']:.1%} to {row['coverage_high']:.1%}"
-        line = [row["target"], row["value"], str(row["rows"]), f"{row['coverage']:.1%}", ends]
-        lines.append([*line, number(row["width"])])
-    print_table(header, lines, names=2)
+        cells = [row["target"], row["value"], str(row["rows"]), f"{row['coverage']:.1%}", ends]
+        lines.append([*cells, number(row["width"])])
+    output.print_table(header, lines, names=2)

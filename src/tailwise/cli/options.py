@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, BadParameter, Option
 
 # -- shared options ------------------------------------------------------------------------------
 
@@ -24,85 +25,55 @@ def _load_plugins(files: list[str] | None) -> list[str] | None:
         try:
             load_plugin(file)
         except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
+            raise BadParameter(str(error)) from None
     return files
-
-
-# Eager: what other options name may be registered by a plugin.
-Plugin = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--plugin",
-        metavar="FILE",
-        is_eager=True,
-        callback=_load_plugins,
-        help="Python file that registers your own methods, which can then be named. Repeatable.",
-    ),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")]
-Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite existing output files.")]
-Table = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE", help="CSV (any delimiter, plain or gzip) or Parquet; - is standard input."
-    ),
-]
-Encoding = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Encoding of the tables, such as shift_jis or koi8-r; UTF-8 or western text by default.",
-    ),
-]
-Sign = Annotated[
-    Path | None,
-    typer.Option("--sign", metavar="KEYFILE", help="File with a secret key to sign the model with."),
-]
-Verify = Annotated[
-    Path | None,
-    typer.Option("--verify", metavar="KEYFILE", help="Refuse a model that was not signed with this key."),
-]
-TableOut = Annotated[
-    str,
-    typer.Option(
-        "--out", "-o", metavar="FILE", help="CSV (.csv, .csv.gz), .tsv or .parquet; - is standard output."
-    ),
-]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by `tailwise fit`.")]
-ModelOut = Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Model file to write.")]
-TrueLabels = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--target", "-t", metavar="COLUMN", help="Column of true labels; the model's target by default."
-    ),
-]
-Target = Annotated[list[str], typer.Option("--target", "-t", metavar="COLUMN", help="Column to predict.")]
-Targets = Annotated[
-    list[str],
-    typer.Option("--target", "-t", metavar="COLUMN", help="Column to predict; repeat it to predict several."),
-]
-Drop = Annotated[
-    str,
-    typer.Option(
-        "--drop",
-        metavar="COLUMNS",
-        help="Columns to leave out. Comma-separated; quote names that contain a comma.",
-    ),
-]
-Report = Annotated[Path | None, typer.Option("--report", metavar="PAGE", help="HTML page to write.")]
 
 
 def _check_coverage(share: float | None) -> float | None:
     if share is not None and not 0.01 <= share <= 0.999:
-        percent = f": {share:g}% is {share / 100:g}" if 1 < share < 100 else ""
-        raise typer.BadParameter(f"{share:g} is not a share from 0.01 to 0.999{percent}")
+        raise BadParameter(f"{share:g} is not a share from 0.01 to 0.999, such as 0.9 for 90%")
     return share
 
 
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print only results and errors.")]
+Json = Annotated[bool, Option("--json", help="Print results as JSON.")]
+Force = Annotated[bool, Option("--force", help="Overwrite existing output files.")]
+Seed = Annotated[int, Option(metavar="N", min=0, help="The same seed gives the same numbers.")]
+Epochs = Annotated[
+    int | None, Option(metavar="N", min=1, help="Maximum number of epochs; set from the data by default.")
+]
+Table = Annotated[
+    str, Argument(metavar="FILE", help="CSV (any delimiter, plain or gzip) or Parquet; - is standard input.")
+]
+TableOut = Annotated[
+    str,
+    Option(
+        "--out", "-o", metavar="FILE", help="CSV (.csv, .csv.gz), .tsv or .parquet; - is standard output."
+    ),
+]
+Model = Annotated[Path, Argument(metavar="MODEL", help="Model file written by `tailwise fit`.")]
+ModelOut = Annotated[Path, Option("--out", "-o", metavar="MODEL", help="Model file to write.")]
+Report = Annotated[Path | None, Option("--report", metavar="PAGE", help="HTML page to write.")]
+Sign = Annotated[
+    Path | None, Option("--sign", metavar="KEYFILE", help="File with a secret key to sign the model with.")
+]
+Target = Annotated[list[str], Option("--target", "-t", metavar="COLUMN", help="Column to predict.")]
+Targets = Annotated[
+    list[str], Option("--target", "-t", metavar="COLUMN", help="Column to predict; repeat it for several.")
+]
+TrueLabels = Annotated[
+    list[str] | None,
+    Option("--target", "-t", metavar="COLUMN", help="Column of true labels; the model's target by default."),
+]
+Drop = Annotated[
+    str,
+    Option(
+        metavar="COLUMNS", help="Columns to leave out. Comma-separated; quote names that contain a comma."
+    ),
+]
 Coverage = Annotated[
     float,
-    typer.Option(
+    Option(
         metavar="SHARE",
         callback=_check_coverage,
         help="Share of labels that intervals should contain: 0.9 for 90%.",
@@ -110,7 +81,7 @@ Coverage = Annotated[
 ]
 Rare = Annotated[
     float | None,
-    typer.Option(
+    Option(
         metavar="SHARE",
         callback=_check_coverage,
         help="Share of the rarest labels that intervals should contain too, which makes them wider.",
@@ -118,60 +89,39 @@ Rare = Annotated[
 ]
 Emphasis = Annotated[
     str,
-    typer.Option(
+    Option(
         metavar="NUMBER",
         help="Attention to rare labels, from 0 (labels occur as in training) to 1 (every label is equally "
         "likely); auto is the model's own.",
     ),
 ]
-LabelPrior = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        help="Labels expected in use: a table with a column of them.",
-    ),
-]
 Stream = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--stream",
         help="Read Parquet in parts, as folders and files of more than 5 million rows are read anyway.",
     ),
 ]
-Images = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Folder or zip archive of pictures. The only input is then the column of FILE with their paths.",
+# Eager: what other options name may be registered by a plugin.
+Plugin = Annotated[
+    list[str] | None,
+    Option(
+        metavar="FILE",
+        is_eager=True,
+        callback=_load_plugins,
+        help="Python file that registers your own methods, which can then be named. Repeatable.",
     ),
 ]
-PathColumn = Annotated[
-    str, typer.Option("--paths", metavar="COLUMN", help="With --images, column of paths inside FOLDER.")
-]
-ImageSize = Annotated[
-    int,
-    typer.Option(metavar="N", min=8, help="With --images, height and width to which pictures are resized."),
-]
-Augment = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="With --images, random changes of training pictures: crop-flip, strong or none.",
-    ),
-]
-SkipBroken = Annotated[
-    bool, typer.Option("--skip-broken", help="Leave out missing and broken pictures instead of stopping.")
-]
-PICTURE_BACKBONE = "resnet18"
-"""Network for pictures unless another is named."""
-Seed = Annotated[int, typer.Option(metavar="N", min=0, help="The same seed gives the same numbers.")]
 
 
 @dataclass(frozen=True)
 class Shared:
     """Options of every command that reads a table and prints results."""
 
-    encoding: Encoding = None
+    encoding: Annotated[
+        str | None,
+        Option(metavar="NAME", help="Encoding of the tables, such as koi8-r; UTF-8 or western by default."),
+    ] = None
     force: Force = False
     quiet: Quiet = False
     as_json: Json = False
@@ -179,31 +129,43 @@ class Shared:
 
 @dataclass(frozen=True)
 class PictureOptions:
-    """Options of commands that read pictures for a fitted model."""
+    """Options of commands that read pictures."""
 
-    images: Images = None
-    paths: PathColumn = "path"
-    skip_broken: SkipBroken = False
+    images: Annotated[
+        str | None,
+        Option(
+            metavar="FOLDER",
+            help="Folder or zip archive of pictures. The only input is then the column of their paths.",
+        ),
+    ] = None
+    paths: Annotated[
+        str, Option("--paths", metavar="COLUMN", help="With --images, column of paths inside FOLDER.")
+    ] = "path"
+    skip_broken: Annotated[
+        bool, Option("--skip-broken", help="Leave out missing and broken pictures instead of stopping.")
+    ] = False
 
 
 @dataclass(frozen=True)
-class TrainingPictures:
+class TrainingPictures(PictureOptions):
     """Options of commands that train on pictures."""
 
-    images: Images = None
-    paths: PathColumn = "path"
-    image_size: ImageSize = 224
-    augment: Augment = "crop-flip"
-    skip_broken: SkipBroken = False
+    image_size: Annotated[
+        int, Option(metavar="N", min=8, help="With --images, height and width to which they are resized.")
+    ] = 224
 
-    def parameters(self, backbone: str) -> dict[str, Any]:
+    augment: Annotated[
+        str, Option(metavar="NAME", help="With --images, random changes: crop-flip, strong or none.")
+    ] = "crop-flip"
+
+    def parameters(self, backbone: str = "auto") -> dict[str, Any]:
         """Return the parameters of `TailRegressor` for pictures, none without --images."""
         if self.images is None:
             return {}
         from tailwise.lookup import check_name
         from tailwise.networks.images import IMAGE_BACKBONES
 
-        name = PICTURE_BACKBONE if backbone == "auto" else backbone
+        name = "resnet18" if backbone == "auto" else backbone
         check_name("backbone for pictures", name, IMAGE_BACKBONES)
         augment = None if self.augment == "none" else self.augment
         return {"backbone": name, "image_size": self.image_size, "augment": augment}
@@ -214,14 +176,19 @@ class DialOptions:
     """Options that set the dial of a fitted model for one command."""
 
     emphasis: Emphasis = "auto"
-    label_prior: LabelPrior = None
+    label_prior: Annotated[
+        str | None,
+        Option(metavar="FILE", help="Labels expected in use: a table with a column of them."),
+    ] = None
 
 
 @dataclass(frozen=True)
 class Trust:
     """Options of commands that load a model, which may need code of the user or a signature."""
 
-    verify: Verify = None
+    verify: Annotated[
+        Path | None, Option(metavar="KEYFILE", help="Refuse a model that was not signed with this key.")
+    ] = None
     plugin: Plugin = None
 
 
@@ -244,8 +211,6 @@ def quoted_name(column: str) -> str:
     >>> print(quoted_name("a, b"))
     '"a, b"'
     """
-    import shlex
-
     return shlex.quote(f'"{column}"' if "," in column else column)
 
 
@@ -271,8 +236,7 @@ def parse_bins(text: str | None) -> int | list[float] | None:
             raise ValueError
     except ValueError:
         raise ValueError(
-            "--bins takes a whole number of bins, or edges in increasing order such as 0,1,10,100, not "
-            f"{text!r}"
+            f"--bins takes a whole number of bins, or increasing edges such as 0,1,10,100, not {text!r}"
         ) from None
     return numbers if len(numbers) > 1 else whole
 
@@ -285,11 +249,8 @@ def parse_bounds(text: str | None) -> Any:
     """
     if text is None or text == "observed":
         return text
-    ends = [part.strip() for part in text.split(",")]
     try:
-        if len(ends) != 2:
-            raise ValueError
-        low, high = (float(end) if end else None for end in ends)
+        low, high = (float(end) if end.strip() else None for end in text.split(","))
     except ValueError:
         raise ValueError(
             "--bounds takes observed, or the smallest and largest possible label such as 0,100 (0, has no "
@@ -327,16 +288,7 @@ def parse_method_options(pairs: Sequence[str]) -> dict[str, Any] | None:
         if not equals or not key.strip():
             raise ValueError(f"--option takes NAME=VALUE, such as evidence.weight=0.01, not {pair!r}")
         try:
-            value = json.loads(text.lower() if text in ("True", "False", "None") else text)
+            options[key.strip()] = json.loads(text)
         except ValueError:
-            value = None if text == "none" else text
-        options[key.strip()] = value
+            options[key.strip()] = None if text == "none" else text
     return options or None
-
-
-def parse_levels(text: str) -> list[float]:
-    """Read comma-separated quantile levels."""
-    try:
-        return [float(level) for level in split_names(text)]
-    except ValueError:
-        raise ValueError(f"--quantiles takes levels between 0 and 1, not {text!r}") from None

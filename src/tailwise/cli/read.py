@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MOST_NOTES = 5
 """Columns that a note names, of those that look like one mistake."""
 
+# -- tables ----------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -97,8 +99,8 @@ class Pictures:
             return None
         if options.images is None:
             raise ValueError("this model takes pictures: name their folder or zip archive with --images")
-        names = [str(name) for name in getattr(fitted, "feature_names_in_", [])]
-        return cls(options.images, names[0] if names else options.paths, options.skip_broken, inputs.size)
+        names = getattr(fitted, "feature_names_in_", [options.paths])
+        return cls(options.images, str(names[0]), options.skip_broken, inputs.size)
 
     def with_paths(self, table: pd.DataFrame, source: str, quiet: bool) -> pd.DataFrame:
         """Return a table whose column of paths has the root in front, without unusable pictures if asked."""
@@ -138,40 +140,39 @@ class Reader:
         The inputs are the columns of `like`, in its order. Without `like` they are all remaining columns, or
         the column of paths of pictures.
         """
-        table, quiet = self.table(source), self.shared.quiet
-        rows = split_labelled(table, roles, source, quiet)
+        from tailwise.tables.columns import check_column, check_infinity, count_others
+
+        table = self.table(source)
+        rows = split_labelled(table, roles, source, self.shared.quiet)
         if self.pictures is not None:
             return replace(rows, X=rows.X[[self.pictures.column]])
-        _check_inputs(rows.X, table, source, like)
-        if like is not None:
+        if like is None:
+            count_others(rows.X)
+            if rows.X.isna().all(axis=None):
+                raise ValueError(
+                    f"{source}: every input is empty in all rows: there is nothing to predict from"
+                )
+        else:
+            for column in like.columns:
+                check_column(rows.X, column, source)
             rows = replace(rows, X=rows.X[list(like.columns)])
-        if not quiet:
-            _note_suspicious_columns(rows)
-            if like is None:
-                _note_ids(rows.X)
-                _note_spikes(rows.y)
+        check_infinity(table[list(rows.X)], source)  # all rows, for the numbers of lines
+        if not self.shared.quiet:
+            _note_suspicious(rows, first=like is None)
         return rows
 
 
 def load_table(source: str, quiet: bool, encoding: str | None = None) -> pd.DataFrame:
-    """Read a table; note a guessed encoding, and how many columns without a name were left out."""
-    from tailwise.tables.read import TableError, read_table
+    """Read a table; note a guessed encoding, units, and how many columns without a name were left out."""
+    from tailwise.tables.read import read_table
 
-    try:
-        table = read_table(source, encoding)
-    except TableError as error:
-        hint = " with --encoding" if "name its encoding" in str(error) else ""
-        raise TableError(f"{error}{hint}") from None
-    guessed = table.attrs.pop("encoding", None)
-    if guessed is not None:
-        note(
-            f"note: {source} is not UTF-8 and was read as {guessed}: name another one with --encoding", quiet
-        )
+    table = read_table(source, encoding)
+    if (guessed := table.attrs.pop("encoding", None)) is not None:
+        note(f"note: {source} is not UTF-8 and was read as {guessed}: name another with --encoding", quiet)
     for title, unit in table.attrs.pop("units", {}).items():
         note(f"note: read column {title!r} as numbers in {unit}; every table must have this unit", quiet)
-    unnamed = table.attrs.pop("unnamed", 0)
-    if unnamed:
-        note(f"note: left out {unnamed} column{'s' if unnamed > 1 else ''} without a name", quiet)
+    if unnamed := table.attrs.pop("unnamed", 0):
+        note(f"note: left out {unnamed} column{'s' * (unnamed > 1)} without a name", quiet)
     return table
 
 
@@ -180,11 +181,9 @@ def split_labelled(table: pd.DataFrame, roles: Roles, name: str, quiet: bool) ->
     from tailwise.tables.columns import row_weights, split_targets
 
     targets = roles.targets
-    if roles.weight in targets:
-        raise ValueError(f"column {roles.weight!r} is the target and cannot be the weight as well")
-    for flag, column in (("--groups", roles.groups), ("--time", roles.time)):
+    for role, column in {"weight": roles.weight, "groups": roles.groups, "time": roles.time}.items():
         if column in targets:
-            raise ValueError(f"column {column!r} is the target: name another column with {flag}")
+            raise ValueError(f"column {column!r} is the target: name another column with --{role}")
     not_inputs = [*roles.drop, *(column for column in (roles.weight, roles.groups) if column is not None)]
     inputs, labels, missing = split_targets(table, targets, name, not_inputs)
     weights = None if roles.weight is None else row_weights(table, roles.weight, targets, name)
@@ -192,29 +191,12 @@ def split_labelled(table: pd.DataFrame, roles: Roles, name: str, quiet: bool) ->
         _check_bounds(table, roles.bounds, targets, name)
     if missing:
         words = " or ".join(map(repr, targets))
-        rows = "row" if missing == 1 else "rows"
-        note(f"note: left out {missing} {rows} of {name} without a value in {words}", quiet)
-    if roles.time is not None:
-        _check_times(table, roles.time, targets, name)
+        note(f"note: left out {missing} row{'s' * (missing > 1)} of {name} without a value in {words}", quiet)
     groups, time = (
         None if column is None else column_beside(table, column, targets, name)
         for column in (roles.groups, roles.time)
     )
     return Rows(inputs, labels, weights, groups, time, name)
-
-
-def _check_inputs(inputs: pd.DataFrame, table: pd.DataFrame, source: str, like: pd.DataFrame | None) -> None:
-    """Raise an error for inputs that lack a column of `like`, are empty, too wide or infinite."""
-    from tailwise.tables.columns import check_column, check_infinity, count_others
-
-    if like is None and inputs.isna().all(axis=None):
-        raise ValueError(f"{source}: every input is empty in all rows: there is nothing to predict from")
-    if like is None:
-        count_others(inputs)
-    columns = list(inputs.columns if like is None else like.columns)
-    for column in columns:
-        check_column(inputs, column, source)
-    check_infinity(table[columns], source)
 
 
 def _check_filled(cells: pd.Series[Any], source: str) -> None:
@@ -234,29 +216,8 @@ def _check_bounds(table: pd.DataFrame, bounds: tuple[Any, Any], targets: Sequenc
 
     for target in targets:
         labels = np.asarray(number_column(table, target, name), np.float64)
-        limits = bounds_of(bounds, labels)
-        if limits is not None:
+        if (limits := bounds_of(bounds, labels)) is not None:
             limits.check(labels, f"{name}: the target {target!r}", row="line", first=2)
-
-
-def _check_times(table: pd.DataFrame, column: str, targets: Sequence[str], name: str) -> None:
-    """Raise an error that names the first line with labels whose cell is neither a number nor a date."""
-    import pandas as pd
-
-    from tailwise.tables.columns import check_column
-
-    check_column(table, column, name)
-    cells = table[column]
-    if cells.dtype.kind in "biufmM":
-        return
-    known = table[list(targets)].notna().all(axis=1) & cells.notna()
-    wrong = (known & pd.to_datetime(cells, format="ISO8601", errors="coerce", utc=True).isna()).to_numpy()
-    if wrong.any():
-        line = int(wrong.argmax())
-        raise ValueError(
-            f"{name}: --time takes numbers or dates such as 2024-01-31, but column {column!r} holds "
-            f"{cells.iloc[line]!r} in line {line + 2}: write it in this form, or name another column"
-        )
 
 
 def column_beside(
@@ -266,16 +227,19 @@ def column_beside(
     from tailwise.tables.columns import check_column
 
     check_column(table, column, name)
-    known = table[list(targets)].notna().all(axis=1)
-    cells = table[column][known.to_numpy()]
+    cells = table.loc[table[list(targets)].notna().all(axis=1), column]
     if not may_be_empty:
         _check_filled(cells, name)
     return cells.reset_index(drop=True)
 
 
-def _note_suspicious_columns(rows: Rows) -> None:
-    """Note numbers that will be read as text, constant targets, and inputs that give a target away."""
-    from tailwise.tables.columns import near_copies, numbers_as_text
+def _note_suspicious(rows: Rows, *, first: bool) -> None:
+    """Note numbers that will be read as text, constant targets, and inputs that give a target away.
+
+    Of the `first` table also note ids, and values such as zero that many labels share.
+    """
+    from tailwise.report.diagnosis import diagnose
+    from tailwise.tables.columns import id_columns, near_copies, numbers_as_text
 
     _note_some(
         f"column {column!r} may be read as text because of cells such as {cell!r}: for numbers, write 1234.5 "
@@ -286,20 +250,19 @@ def _note_suspicious_columns(rows: Rows) -> None:
         if labels.min() == labels.max():
             only = f"{labels.iloc[0]:.6g}"
             note(f"note: the target {target!r} is {only} in every row: there is nothing to learn")
+        elif first:
+            diagnosis = diagnose(labels.to_numpy())
+            if diagnosis.spike is not None and diagnosis.verdict != "too few to tell":
+                note(f"note: target {target!r}: {diagnosis.spike_advice(flags=True)}")
         _note_some(
             f"column {column!r} is almost the same as the target {target!r}: if it is only known after the "
             f"target, leave it out with --drop {quoted_name(column)}"
             for column in near_copies(rows.X, labels)
         )
-
-
-def _note_ids(inputs: pd.DataFrame) -> None:
-    from tailwise.tables.columns import id_columns
-
     _note_some(
         f"column {column!r} {how}, as ids do: leave it out with --drop {quoted_name(column)} unless it has a "
         "meaning"
-        for column, how in id_columns(inputs).items()
+        for column, how in (id_columns(rows.X) if first else {}).items()
     )
 
 
@@ -312,16 +275,6 @@ def _note_some(texts: Iterable[str]) -> None:
         note(f"note: {len(notes) - MOST_NOTES} more columns are like this")
 
 
-def _note_spikes(labels: pd.DataFrame) -> None:
-    """Note a value such as zero that many labels share, in the words of `tailwise diagnose`."""
-    from tailwise.report.diagnosis import diagnose
-
-    for target in labels.columns:
-        diagnosis = diagnose(labels[target].to_numpy())
-        if diagnosis.spike is not None and diagnosis.verdict not in ("constant", "too few to tell"):
-            note(f"note: target {target!r}: {diagnosis.spike_advice(flags=True)}")
-
-
 def hold_out(table: Rows, share: float, seed: int, quiet: bool) -> tuple[Rows, Rows | None]:
     """Split rows into training and test rows; rare and common labels have the same share of test rows.
 
@@ -332,33 +285,49 @@ def hold_out(table: Rows, share: float, seed: int, quiet: bool) -> tuple[Rows, R
     from tailwise.model.split import deal_group_folds, group_codes, latest_rows
     from tailwise.tables.rows import label_holdout
 
-    first = table.y.iloc[:, 0].to_numpy()
+    labels = table.y.iloc[:, 0].to_numpy()
     if share == 0:
         return table, None
     if table.time is not None:
-        rows = latest_rows(table.time, len(first), share)[1]
+        rows = latest_rows(table.time, len(table), share)[1]
     elif table.groups is not None:
-        codes = group_codes(table.groups, len(first))
+        codes = group_codes(table.groups, len(table))
         parts = min(max(round(1 / share), 2), int(codes.max()) + 1)
-        rows = np.flatnonzero(deal_group_folds(first, codes, seed, parts) == 0)
+        rows = np.flatnonzero(deal_group_folds(labels, codes, seed, parts) == 0)
     else:
-        rows = label_holdout(first, share=share, seed=seed, pool_small=True)
+        rows = label_holdout(labels, share=share, seed=seed, pool_small=True)
     if len(rows) == 0:
         note("note: there are too few rows for test rows; nothing is measured", quiet)
         return table, None
-    return table.take(np.setdiff1d(np.arange(len(first)), rows)), table.take(rows)
+    return table.take(np.setdiff1d(np.arange(len(table)), rows)), table.take(rows)
 
 
-def true_targets(
-    fitted: TailRegressor, table: pd.DataFrame, targets: Sequence[str] | None, source: str
-) -> dict[str, int]:
-    """Return the columns of true labels, each with the number of the model's target that it belongs to."""
-    from tailwise.model.inputs import match_targets
+# -- models ----------------------------------------------------------------------------------------
 
-    try:
-        return match_targets(fitted.model_, table, targets or [], source)
-    except ValueError as error:
-        raise ValueError(f"{error}{'' if targets else ' with --target'}") from None
+
+def load_model(path: Path, key: Path | None = None) -> TailRegressor:
+    """Read a model, or raise an error that says what is wrong with the file or, with `key`, its signature."""
+    if path.is_dir() or not path.exists():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise ValueError(f"{path} {what}: name a model file written by `tailwise fit`")
+    from tailwise.estimator import TailRegressor
+
+    return TailRegressor.load(path, key=key)
+
+
+def check_key(key: Path | None, inputs: Sequence[str | Path | None]) -> None:
+    """Raise an error for a key that cannot be used, or that is no secret because it is an input as well."""
+    if key is None:
+        return
+    from tailwise.files.archive import key_bytes
+
+    if key.exists() and not key.is_file():
+        raise ValueError(f"{key} is a pipe or a device: name a file, since a key to sign with is read twice")
+    key_bytes(key)
+    if any(source is not None and Path(source).exists() and key.samefile(source) for source in inputs):
+        raise ValueError(
+            f"{key} is an input and the key: name a file with a secret, as `openssl rand -hex 32` makes"
+        )
 
 
 def read_dial(fitted: TailRegressor, dial: DialOptions, data: str, quiet: bool) -> dict[str, Any]:
@@ -380,58 +349,21 @@ def load_label_prior(source: str, model: TailRegressor, quiet: bool) -> Any:
     will do. A prior without a label in the range of the training labels is an error.
     """
     from tailwise.labels.prior import LabelDensity
-
-    table = load_table(source, quiet)
-    names = model.target_names_ or []
-    if table.shape[1] == 1 == model.n_targets_:
-        priors = [_label_column(table, str(table.columns[0]), source)]
-    elif names:
-        priors = [_label_column(table, name, source) for name in names]
-    else:
-        raise ValueError(f"{source} has {table.shape[1]} columns: keep only the column of labels")
-    for prior, target in zip(priors, model.model_.targets, strict=True):
-        try:
-            LabelDensity.from_prior(prior, target.labels.density)
-        except ValueError as error:
-            raise ValueError(f"{source}: {error}") from None
-    return priors[0] if model.n_targets_ == 1 else priors
-
-
-def _label_column(table: pd.DataFrame, name: str, source: str) -> Any:
-    """Return a column as labels, without empty cells."""
     from tailwise.tables.columns import number_column
 
-    labels = number_column(table, name, source).dropna()
-    if labels.empty:
-        raise ValueError(f"{source}: the column {name!r} is empty")
-    return labels.to_numpy()
-
-
-def check_key(key: Path | None, inputs: Sequence[str | Path]) -> None:
-    """Raise an error for a key that cannot be used, or that is no secret because it is an input as well."""
-    if key is None:
-        return
-    from tailwise.files.archive import key_bytes
-
-    if key.exists() and not key.is_file():
-        raise ValueError(f"{key} is a pipe or a device: name a file, since a key to sign with is read twice")
-    key_bytes(key)
-    for source in inputs:
-        if str(source) != STANDARD and Path(source).exists() and key.samefile(source):
-            raise ValueError(
-                f"{key} is an input and the key: name a file with a secret, as `openssl rand -hex 32` makes"
-            )
-
-
-def load_model(path: Path, key: Path | None = None) -> TailRegressor:
-    """Read a model, or raise an error that says what is wrong with the file or, with `key`, its signature."""
-    if path.is_dir() or not path.exists():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise ValueError(f"{path} {what}: name a model file written by `tailwise fit`")
-    from tailwise.estimator import TailRegressor
-
-    try:
-        return TailRegressor.load(path, key=key)
-    except ValueError as error:
-        hint = ", with --plugin FILE" if "registers the method" in str(error) else ""
-        raise ValueError(f"{error}{hint}") from None
+    table, names = load_table(source, quiet), model.target_names_ or []
+    if table.shape[1] == 1 == model.n_targets_:
+        names = [str(table.columns[0])]
+    if not names:
+        raise ValueError(f"{source} has {table.shape[1]} columns: keep only the column of labels")
+    priors = []
+    for name, target in zip(names, model.model_.targets, strict=True):
+        labels = number_column(table, name, source).dropna().to_numpy()
+        if not labels.size:
+            raise ValueError(f"{source}: the column {name!r} is empty")
+        try:
+            LabelDensity.from_prior(labels, target.labels.density)
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from None
+        priors.append(labels)
+    return priors[0] if model.n_targets_ == 1 else priors

@@ -277,7 +277,7 @@ def load(
             raise ValueError("it contains its whole network: leave out backbone=...")
         return _rebuilt(state, tensors, into, backbone)
     except Exception as error:  # a crafted file can provoke any error
-        hint = f"; import the file that registers the method {method!r:.80} first"
+        hint = f"; run the plugin that registers the method {method!r:.80} first"
         known = method is None or method in available_methods()
         raise ValueError(f"{path} cannot be loaded: {one_line(error)}{'' if known else hint}") from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tailwise.estimator import TailRegressor
     from tailwise.tables.encode import TablePreprocessor
 
+COVERAGE = 0.9
+"""Of intervals, unless told otherwise."""
 Kind = Literal["number", "duration", "date", "text", "unused"]
 
 
@@ -30,8 +32,8 @@ class Column:
     example: Any = None
     categories: tuple[str, ...] = ()
     """Every text that a column of categories had in training; none for a column of free text."""
-    date_format: str | None = None
-    """Format of dates as Python writes it; None is ISO 8601."""
+    date_format: str = "ISO8601"
+    """Format of dates as pandas writes it."""
     time_zone: str | None = None
     far: tuple[float, float] | None = None
     """Numbers below the first or above the second one lie far outside the range of training."""
@@ -41,32 +43,31 @@ class Column:
     @property
     def description(self) -> str:
         """What a cell may hold, for clients of a server."""
-        if self.kind == "unused":
-            return "Not used: it had no value in training. Can be left out."
-        if self.kind == "duration":
-            return "A duration in seconds."
-        if self.kind == "date":
-            zone = f" in the time zone {self.time_zone}" if self.time_zone else ""
-            return f"A date as {self.date_format or 'ISO 8601'}{zone}."
-        if self.categories:
-            return "A category. Others than those of training are answered with a note."
-        return "A text." if self.kind == "text" else "A number, or true or false."
+        zone = f" in the time zone {self.time_zone}" if self.time_zone else ""
+        return {
+            "number": "A number, or true or false.",
+            "duration": "A duration in seconds.",
+            "date": f"A date as {self.date_format}{zone}.",
+            "text": "A category: others than those of training get a note." if self.categories else "A text.",
+            "unused": "Not used: it had no value in training. Can be left out.",
+        }[self.kind]
 
     def date(self, text: str) -> Any:
         """Return a text as a time stamp, without a time zone unless the column had one."""
         import pandas as pd
 
         try:
-            date: Any = pd.to_datetime(text, format=self.date_format or "ISO8601", errors="coerce")
-            if date is not pd.NaT and self.time_zone is None:
+            date: Any = pd.to_datetime(text, format=self.date_format)
+            if self.time_zone is None:
                 date = date.tz_localize(None)
-            elif date is not pd.NaT:
-                localized = date.tzinfo is not None
-                date = date.tz_convert(self.time_zone) if localized else date.tz_localize(self.time_zone)
-        except (ValueError, OverflowError):  # a date that a clock change skipped, or far beyond the calendar
+            elif date.tzinfo is None:
+                date = date.tz_localize(self.time_zone)
+            else:
+                date = date.tz_convert(self.time_zone)
+        except (ValueError, OverflowError):  # also a date that a clock change skipped
             date = pd.NaT
         if date is pd.NaT:
-            raise ValueError(f"Input should be a date as {self.date_format or 'ISO 8601'}")
+            raise ValueError(f"Input should be a date as {self.date_format}")
         return date
 
     def series(self, cells: Sequence[Any]) -> Any:
@@ -85,21 +86,21 @@ class Column:
 
     def notes(self, cells: Sequence[Any]) -> list[str]:
         """Return a sentence about each new category and each number far outside the range of training."""
-        if self.far is not None:
-            low, high = self.far
-            return [
-                f"row {row}: column {self.name!r} holds {cell:.6g}, far outside the range of training; "
-                "intervals do not account for this"
-                for row, cell in enumerate(cells)
-                if cell is not None and not low <= cell <= high
-            ]
-        known = {None, *self.categories}
-        return [
-            f"row {row}: column {self.name!r} holds {shown_cell(cell)}, which training did not have: "
-            "encoded as no known value; intervals do not account for this"
-            for row, cell in enumerate(cells if self.categories else ())
-            if cell not in known
-        ]
+        low, high = self.far or (-np.inf, np.inf)
+        notes = []
+        for row, cell in enumerate(cells):
+            if cell is None:
+                continue
+            if self.categories and cell not in self.categories:
+                problem = f"{shown_cell(cell)}, which training did not have: encoded as no known value"
+            elif self.far is not None and not low <= cell <= high:
+                problem = f"{cell:.6g}, far outside the range of training"
+            else:
+                continue
+            notes.append(
+                f"row {row}: column {self.name!r} holds {problem}; intervals do not account for this"
+            )
+        return notes
 
 
 @dataclass(frozen=True)
@@ -133,18 +134,28 @@ class Columns:
         """A row that the model can predict, of medians and known categories."""
         return {column.name: column.example for column in self.all if column.kind != "unused"}
 
-    def table(self, cells: Mapping[str, Sequence[Any]]) -> Any:
-        """Return the cells of each column as the model takes them."""
+    @property
+    def example_cells(self) -> list[Any]:
+        """The cells of `example` as `table` takes them."""
+        return [c.date(c.example) if c.kind == "date" else c.example for c in self.all]
+
+    def table(self, rows: Sequence[Sequence[Any]]) -> Any:
+        """Return rows of cells as the model takes them."""
         import pandas as pd
 
-        columns = {column.name: column.series(cells[column.name]) for column in self.all}
+        cells = zip(self.all, zip(*rows, strict=True), strict=True)
+        columns = {column.name: column.series(values) for column, values in cells}
         return pd.DataFrame(columns) if self.named else np.column_stack(list(columns.values()))
 
 
-def _number(encoder: TablePreprocessor, name: str, place: int, kind: Kind = "number") -> Column:
-    nullable = bool((encoder.numeric.missing == place).any())
+def _number(encoder: TablePreprocessor, name: str, place: int, *, duration: bool = False) -> Column:
+    kind: Kind = "duration" if duration else "number"
     example = float(f"{float(encoder.numeric.center[place]):.6g}")
-    return Column(name, kind, nullable, example, far=encoder.numeric.limits(place))
+    return Column(name, kind, _nullable(encoder, place), example, far=encoder.numeric.limits(place))
+
+
+def _nullable(encoder: TablePreprocessor, place: int) -> bool:
+    return bool((encoder.numeric.missing == place).any())
 
 
 def _encoded(encoder: TablePreprocessor, column: AnyColumn) -> Column:
@@ -154,12 +165,11 @@ def _encoded(encoder: TablePreprocessor, column: AnyColumn) -> Column:
         return Column(name, "unused", nullable=True)
     place = encoder.places[name][0]
     if isinstance(column, NumberColumn):
-        return _number(encoder, name, place, "duration" if column.duration else "number")
+        return _number(encoder, name, place, duration=column.duration)
     if isinstance(column, DateColumn):
-        day = datetime.datetime(2024, 1, 31)
-        example = day.strftime(column.shape) if column.shape else day.date().isoformat()
-        nullable = bool((encoder.numeric.missing == place).any())
-        return Column(name, "date", nullable, example, date_format=column.shape, time_zone=column.zone)
+        shape = column.shape or "ISO8601"
+        example = datetime.datetime(2024, 1, 31).strftime(column.shape or "%Y-%m-%d")
+        return Column(name, "date", _nullable(encoder, place), example, (), shape, column.zone)
     if isinstance(column, CategoryColumn):
         texts = tuple(value for value in column.values if value is not None)
         return Column(name, "text", None in column.values, texts[0] if texts else "", texts)

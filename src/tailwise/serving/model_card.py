@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader
 from tailwise._version import __version__
 from tailwise.metrics.regions import REGIONS, by_region
 from tailwise.report.scores import title_of
-from tailwise.report.wording import level, number
+from tailwise.report.wording import number
 from tailwise.serving.columns import Columns
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ __all__ = ["model_card"]
 
 FIGURES = ("mae", "rmse", "crps", "coverage", "width", "interval_score")
 """Figures of a test that the card shows."""
-MAX_COLUMNS = 100
-"""Most columns that the card lists."""
 TITLES = {
     "regions": "this model",
     "baseline": "a second model",
@@ -35,22 +33,10 @@ TITLES = {
 """Models of a test, as `tailwise evaluate --json` names them."""
 
 
-def model_card(
-    model: TailRegressor,
-    *,
-    name: str,
-    coverage: float = 0.9,
-    test: Mapping[str, Any] | None = None,
-    page: str | None = None,
-) -> str:
-    """Return the card of a fitted model.
-
-    `test` is what ``tailwise evaluate --json`` or ``tailwise fit --json`` printed. `page` is the address of a
-    report to link to.
-    """
+def model_card(model: TailRegressor, *, name: str, test: Mapping[str, Any] | None = None) -> str:
+    """Return the card of a fitted model; `test` is what ``tailwise evaluate --json`` printed."""
     fitted, count = model.model_, getattr(model, "n_features_in_", None)
     unnamed = f"{model.n_targets_} targets without names" if fitted.several else "a target without a name"
-    columns = _columns(model)
     bounds = [target.labels.bounds for target in fitted.targets]
     templates = Environment(loader=PackageLoader("tailwise.serving"), trim_blocks=True, lstrip_blocks=True)
     templates.filters["cell"] = _cell
@@ -63,14 +49,11 @@ def model_card(
         title=title_of(model),
         training=_training(model),
         targets=[_target(model, t) for t in range(model.n_targets_)],
-        columns=None if columns is None else columns[:MAX_COLUMNS],
-        more_columns=len(columns or ()) - MAX_COLUMNS,
+        columns=_columns(model),
         held_out=fitted.record.held_out,
         findings=[_finding(finding) for finding in (test or {}).get("targets") or ([test] if test else [])],
-        page=page,
-        intervals=model.explain_intervals(coverage),
+        intervals=model.explain_intervals(),
         bounds=[f"{number(b.low)} to {number(b.high)}" for b in bounds if not b.is_identity],
-        level=level(0.9),
     )
     return f"{text.rstrip()}\n"
 

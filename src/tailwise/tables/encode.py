@@ -53,6 +53,14 @@ CATEGORIES = 40
 """A column with at least so many distinct texts is encoded by its words."""
 
 
+class ColumnWarning(UserWarning):
+    """A warning about many cells of a column. Parts of a table that is read in parts repeat it."""
+
+    def __init__(self, text: str, column: Any) -> None:
+        super().__init__(text)
+        self.column = column
+
+
 class NumericEncoder(nn.Module):
     """Scales numbers, bounds them softly and marks missing ones. (N, F) -> (N, F + M)
 
@@ -338,7 +346,8 @@ def _warn_of_cells(column: pd.Series[Any], name: str, unread: NDArray[np.bool_],
     problem = f"column {name!r} held {held} at fit, but {where} holds {shown_cell(cells[lost[0]])}"
     if unread.all():
         raise ValueError(f"{problem} ({len(lost)} such of {len(cells)}): correct it or make it missing")
-    warnings.warn(f"{problem} ({len(lost)} such of {len(cells)}): treated as missing", stacklevel=2)
+    text = f"{problem} ({len(lost)} such of {len(cells)}): treated as missing"
+    warnings.warn(ColumnWarning(text, name), stacklevel=2)
 
 
 def _warn_if_many(
@@ -352,7 +361,5 @@ def _warn_if_many(
     chance = expected + 3 * (expected / max(rows, 1)) ** 0.5
     if count > max(UNUSUAL_SHARE, chance) * rows and (count > 2 or count == rows):
         done = f": {remedy}" if remedy else ""
-        warnings.warn(
-            f"column {column!r} {problem} in {count} of {rows} rows{done}; intervals do not account for this",
-            stacklevel=2,
-        )
+        text = f"column {column!r} {problem} in {count} of {rows} rows{done}; intervals do not account for this"
+        warnings.warn(ColumnWarning(text, column), stacklevel=2)
