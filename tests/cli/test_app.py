@@ -14,6 +14,7 @@ from tailwise.cli.app import _message
 
 Run = Callable[..., Any]
 Tailwise = Any
+DOCS = Path(__file__).parents[2] / "docs"
 COMMANDS = (
     "demo",
     "diagnose",
@@ -33,7 +34,7 @@ COMMANDS = (
 
 
 def test_every_command_is_in_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    page = (DOCS / "command-line.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\w+)", page, re.M)) == set(COMMANDS)
 
 
@@ -55,17 +56,14 @@ def test_help_names_every_command_and_imports_nothing_heavy(program: Tailwise) -
 
 
 @pytest.mark.parametrize("command", COMMANDS[:-1])
-def test_the_help_of_every_command_describes_all_of_its_options(run: Run, command: str) -> None:
-    shown = run(command, "--help").stdout
-    assert "<" not in shown.replace("<=", "").replace("FILE <str>", "").replace("MODEL <path>", "").replace(
-        "RESULTS <path>", ""
-    )  # names of values, not of types
-    shown = shown.split("Options:")[1]
+def test_every_option_of_a_command_is_described_and_documented(run: Run, command: str) -> None:
+    shown = run(command, "--help").stdout.split("Options:")[1]
     options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.M)
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
     for option in options:
         line = shown[shown.index(option) :]
-        assert re.match(r"--[\w-]+(?:(?: /|,) --[\w-]+)?(?: [A-Z=]+)?\s+[A-Za-z]", line), option
-    assert "--help" in options
+        assert re.match(r"--[\w-]+(?:(?: /|,) --[\w-]+)?(?: [A-Z=,]+)?\s+[A-Za-z]", line), option
+        assert option == "--help" or re.search(rf"{option}\b", pages), option
 
 
 # -- exit codes ----------------------------------------------------------------------------------
@@ -185,7 +183,7 @@ def test_a_terminal_shows_the_epochs_and_whole_words(program: Tailwise, place: P
     watching.join()
     os.close(ours)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
-    assert len(re.findall(r"^epoch \d/2 .*best", text, re.M)) == 2
+    assert re.search(r"^epoch \d/2 .*best", text, re.M)  # at most one line per second
     verdict = text[text.index("What to do:") :].splitlines()
     assert len(verdict) > 2 and all(len(row) <= 120 for row in verdict)
     assert all(row.endswith((" ", ".", ",", ":")) or row.rstrip()[-1:].isalnum() for row in verdict[:2])

@@ -85,26 +85,6 @@ def test_a_foreign_results_file(run: Run, tmp_path: Path, text: str, words: str)
 # -- demo and methods ----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_demo_shows_the_dial_on_abalone(run: Run, tmp_path: Path) -> None:
-    out = run("demo", "--seeds", 1, "--epochs", 1, "--workers", 1, "--out", tmp_path / "d")
-    assert out.exit_code == 0, out.output
-    for title in (
-        "plain network",
-        "LDS + FDS + DER",
-        "CatBoost",
-        "TailRegressor",
-        "TailRegressor at emphasis 1",
-    ):
-        assert f" {title} " in out.stdout
-    assert "for few-shot labels" in out.stdout and "for many-shot labels" in out.stdout
-    page, picture, runs = (tmp_path / "d" / name for name in ("report.html", "demo.png", "results.jsonl"))
-    assert sorted((tmp_path / "d").iterdir()) == sorted([page, picture, runs])
-    assert "Rings: 5 methods on abalone" in page.read_text(encoding="utf-8")
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert [json.loads(line)["method"] for line in runs.read_text().splitlines()] == DEMO
-
-
 DEMO = ["plain", "lds-fds-der", "catboost", "tail", "tail-balanced"]
 
 

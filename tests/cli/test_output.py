@@ -36,15 +36,6 @@ def test_an_output_must_not_cost_a_file(tmp_path: Path) -> None:
         check(there / "x.csv", force=True)
 
 
-def test_only_tables_go_to_standard_output_and_by_their_ending(tmp_path: Path) -> None:
-    check("-", force=False, table=True)
-    with pytest.raises(ValueError, match="standard output"):
-        check("-", force=True)
-    check(tmp_path / "new" / "t.xlsx", force=False)
-    with pytest.raises(ValueError, match=r"use \.csv"):
-        check(tmp_path / "new" / "t.xlsx", force=False, table=True)
-
-
 def test_an_interruption_says_whether_the_command_can_resume(tmp_path: Path) -> None:
     kept = tmp_path / "m.checkpoint"
     for path, words in ((None, "with --out"), (kept, "nothing was written"), (kept, "resumes from")):

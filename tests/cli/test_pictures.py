@@ -11,8 +11,6 @@ import pandas as pd
 import pytest
 from typer.testing import Result
 
-from tailwise.cli.options import Shared
-from tailwise.cli.read import Pictures, Reader, Roles
 from tests.command_line import invoke
 from tests.picture_samples import pictures, write_pictures, zipped
 
@@ -76,14 +74,6 @@ def test_predict_and_evaluate_find_the_pictures_in_an_archive_too(
         assert done.exit_code == 0, done.output
 
 
-def test_tables_without_paths_are_explained(folder: Path, torchvision: ModuleType) -> None:
-    whole = pd.read_csv(folder / "faces.csv")
-    whole.assign(path=whole["path"].where(whole.index != 4)).to_csv(folder / "changed.csv", index=False)
-    given = ("--images", folder / "pictures", "--out", folder / "none.tailwise")
-    done = run("fit", folder / "changed.csv", "--target", "age", *given)
-    assert done.exit_code == 1 and "column 'path' is empty in line 6: fill it" in done.output
-
-
 def test_broken_pictures_stop_a_command_or_are_left_out(folder: Path, fitted: tuple[Path, Result]) -> None:
     table = pd.read_csv(folder / "faces.csv").assign(path=lambda t: t["path"].replace("in/3.png", "in/x.png"))
     table.to_csv(folder / "some.csv", index=False)
@@ -135,11 +125,3 @@ def test_compare_trains_networks_on_pictures(folder: Path, torchvision: ModuleTy
     assert record["recipe"]["backbone"] == "resnet18" and record["recipe"]["image_size"] == 16
     done = run(*given, "--methods", "catboost")
     assert done.exit_code == 1 and "boosted trees take tables" in done.output
-
-
-def test_a_table_of_pictures_is_read_in_the_encoding_asked_for(tmp_path: Path) -> None:
-    table = tmp_path / "faces.csv"
-    table.write_bytes("path,возраст\nимя.jpg,30\n".encode("koi8-r"))
-    reader = Reader(Shared(encoding="koi8-r"), Pictures(str(tmp_path), "path", False, (8, 8)))
-    rows = reader.rows(str(table), Roles(["возраст"]))
-    assert Path(rows.X["path"][0]).name == "имя.jpg"

@@ -13,8 +13,6 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.cli import stream as streams
-from tailwise.cli.options import Shared
-from tailwise.cli.read import Reader, Roles
 from tests.cli.conftest import QUICK, Run
 
 ROWS = 500
@@ -83,13 +81,24 @@ def test_fit_measures_on_another_table_or_not_at_all(run: Run, folder: Path, tmp
     page = ["--out", tmp_path / "n", "--report", tmp_path / "p.html"]
     assert "nothing to report" in error_of(run("fit", folder, *options, *page, "--test-share", "0"))
     rows().assign(more=1).to_csv(tmp_path / "test.csv", index=False)
-    stream = streams.open_stream(str(folder), False, {})
-    assert stream is not None
-    table = streams.StreamedTable.of(stream, Roles(["y"]), 0.0, 0)
-    assert table.test_rows() is None
-    other = table.like(str(tmp_path / "test.csv"), Reader(Shared(quiet=True)))
-    assert other.X.columns.tolist() == ["a", "c"]
-    assert len(other) == ROWS
+    done = run("fit", folder, *options, "--out", tmp_path / "m.tailwise", "--test", tmp_path / "test.csv")
+    assert json.loads(done.stdout)["regions"]["all"]["n"] == ROWS, done.stderr
+
+
+def test_evaluate_measures_all_rows_or_a_named_sample(
+    run: Run, folder: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: list[Any]
+) -> None:
+    rows().to_parquet(tmp_path / "rows", row_group_size=70)
+    options = ["--json", "--against", model, "--by", "c", "--target", "y"]
+    whole = json.loads(run("evaluate", model, tmp_path / "rows", *options).stdout)
+    assert json.loads(run("evaluate", model, folder, *options).stdout) == whole
+    monkeypatch.setattr(streams, "MEASURED_ROWS", 100)
+    done = run("evaluate", model, folder, *options, "--report", tmp_path / "page.html")
+    found = json.loads(done.stdout)
+    n = found["regions"]["all"]["n"]
+    assert found["sample"]["rows"] == n == sum(row["rows"] for row in found["by"][:-1]) and 40 < n < 160
+    assert f"of the {ROWS} rows of" in " ".join(done.stderr.split())
+    assert "a random sample of" in pages[0].test_source
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv.gz"])
@@ -154,7 +163,7 @@ def test_bad_folders_end_in_one_line_and_write_nothing(
     done = run("predict", model, folder, "--out", tmp_path / "p.csv", "--keep", "q")
     assert "has no column 'q'" in error_of(done)
     (folder / "a.parquet").unlink()
-    assert "is a folder: name a CSV or Parquet file in it" in fails("--target", "y")
+    assert "is a folder without a Parquet file" in fails("--target", "y")
     assert set(tmp_path.iterdir()) == before
 
 

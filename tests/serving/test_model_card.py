@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -18,15 +17,8 @@ from tests.estimator.small_tables import quick
 from tests.estimator.small_tables import table as numbers
 
 VERDICT = {"status": "good", "headline": "It holds.", "sentences": ["Errors are low."], "advice": ""}
-FIGURES = {
-    "n": 40,
-    "mae": 0.5,
-    "rmse": 0.75,
-    "crps": 0.4,
-    "coverage": 0.925,
-    "width": 2.0,
-    "interval_score": 3.0,
-}
+NAMES = ("mae", "rmse", "crps", "coverage", "width", "interval_score")
+FIGURES = {"n": 40, **dict(zip(NAMES, (0.5, 0.75, 0.4, 0.925, 2.0, 3.0), strict=True))}
 TEST: dict[str, Any] = {
     "target": "price",
     "verdict": VERDICT,
@@ -37,17 +29,6 @@ TEST: dict[str, Any] = {
 
 def test_a_card_has_the_evidence_of_the_file(model: TailRegressor) -> None:
     card = model_card(model, name="model.tailwise")
-    titles = re.findall(r"^## (.*)$", card, re.M)
-    assert titles == [
-        "Training",
-        "Labels",
-        "Columns",
-        "Errors on held-out rows",
-        "Test",
-        "Intervals",
-        "Limits",
-        "Use",
-    ]
     assert "predicts price from 9 columns" in card and "Trained on 120 rows" in card
     assert "| kind | text | no | 3 categories |" in card and "| empty | unused | yes |  |" in card
     (own,) = model.model_.targets

@@ -276,28 +276,15 @@ def test_requests_that_wait_are_predicted_at_once_and_a_failure_spoils_no_other(
     assert "secret" not in answers[4].result().text and "KeyError" in answers[4].result().text
 
 
-def send_malformed(running: Running, count: int, seed: int) -> Counter[int]:
-    """Send malformed requests and return how often each status came back."""
+@pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.slow)])
+def test_malformed_requests(running: Running, count: int) -> None:
     statuses: Counter[int] = Counter()
-    for sent in malformed(running.service.columns.example, count, seed):
+    for sent in malformed(running.service.columns.example, count, seed=1):
         answer = running.client.request(sent.method, sent.path, content=sent.body, headers=sent.headers)
         statuses[answer.status_code] += 1
         if answer.status_code >= 400 and sent.method == "POST":
             assert set(answer.json()) == {"error", "problems"}
-    return statuses
-
-
-def test_malformed_requests(running: Running) -> None:
-    statuses = send_malformed(running, 40, seed=1)
-    assert max(statuses) < 500 and statuses[422] > 10 and statuses[200] > 0
-    assert running.client.get("/health").status_code == 200
-
-
-@pytest.mark.slow
-def test_a_thousand_malformed_requests(running: Running) -> None:
-    statuses = send_malformed(running, 1000, seed=0)
-    assert max(statuses) < 500, statuses
-    assert sum(statuses.values()) == 1000 and statuses[422] > 300
+    assert max(statuses) < 500 and statuses[422] > count / 4 and statuses[200] > 0, statuses
     assert running.client.get("/health").status_code == 200
 
 

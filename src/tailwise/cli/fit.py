@@ -34,12 +34,9 @@ class Outputs:
 
     out: options.ModelOut
     report: options.Report = None
-    baseline: Annotated[
-        bool,
-        Option(
-            help="With --report, also train boosted trees to compare with, on the label and its logarithm."
-        ),
-    ] = True
+    no_baseline: Annotated[
+        bool, Option("--no-baseline", help="With --report, train no boosted trees to compare with.")
+    ] = False
     coverage: options.Coverage = 0.9
     sign: options.Sign = None
 
@@ -211,7 +208,7 @@ def fit(
     kept = output.checkpoint_path(outputs.out)
     with output.resumable(kept):
         model = _train(train, parameters, kept, start, shared.quiet)
-        if outputs.report is not None and outputs.baseline:
+        if outputs.report is not None and not outputs.no_baseline:
             _fit_rival(model, train, shared.quiet)
         findings = [] if test is None else findings_of(model, test, outputs.coverage)
         files: dict[Path, output.Content] = {outputs.out: partial(model.save, key=outputs.sign)}

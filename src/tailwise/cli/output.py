@@ -50,7 +50,7 @@ def check_outputs(
     if len({path.absolute() for path in places}) < len(places):
         raise ValueError(f"{' and '.join(outputs)} name the same file")
     page = outputs.get("--report")
-    if page is not None and (ending := Path(page).suffix.lower()) not in ("", ".html", ".htm"):
+    if page is not None and (ending := Path(page).suffix) and ending.lower() not in (".html", ".htm"):
         raise ValueError(
             f"a report is an HTML page, but {page} ends in {ending}: name a file that ends in .html; a "
             "browser can print it as PDF"

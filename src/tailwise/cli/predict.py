@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tailwise.estimator import TailRegressor
     from tailwise.explanations import Attributions
-    from tailwise.streams.parquet_rows import ParquetRows
+    from tailwise.streams.sources import ParquetRows
 
 
 def predict(
@@ -112,7 +112,7 @@ class _Predicted:
         import pandas as pd
 
         from tailwise.model.inputs import match_inputs
-        from tailwise.streams.row_stream import SOURCE
+        from tailwise.streams.sources import SOURCE
         from tailwise.tables.columns import check_column
 
         empty = pd.DataFrame(columns=list(stream.columns))

@@ -51,6 +51,8 @@ def open_stream(source: str, wanted: bool, flags: Mapping[str, object]) -> Parqu
 
 def _parquet_rows(path: Path) -> int | None:
     """Return the number of rows of a Parquet file, 0 if reading it will fail; None for any other file."""
+    if not path.is_file():  # to open a pipe would wait
+        return None
     try:
         with path.open("rb") as file:
             if file.read(4) != b"PAR1":
@@ -59,7 +61,7 @@ def _parquet_rows(path: Path) -> int | None:
 
         return int(pq.read_metadata(path).num_rows)
     except Exception:
-        return 0 if path.is_file() else None
+        return 0
 
 
 @dataclass(frozen=True)

@@ -361,5 +361,7 @@ def _warn_if_many(
     chance = expected + 3 * (expected / max(rows, 1)) ** 0.5
     if count > max(UNUSUAL_SHARE, chance) * rows and (count > 2 or count == rows):
         done = f": {remedy}" if remedy else ""
-        text = f"column {column!r} {problem} in {count} of {rows} rows{done}; intervals do not account for this"
+        text = (
+            f"column {column!r} {problem} in {count} of {rows} rows{done}; intervals do not account for this"
+        )
         warnings.warn(ColumnWarning(text, column), stacklevel=2)
