@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailwise import TailRegressor
-from tailwise.cli import stream as streams
+from tailwise.cli import read as streams
 from tests.cli.conftest import QUICK, Run
 
 ROWS = 500

@@ -16,16 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from tailwise._version import __version__
-from tailwise.cli import (
-    compare,
-    diagnose,
-    discard_output,
-    evaluate,
-    exit_code,
-    fit,
-    models,
-    predict,
-)
+from tailwise.cli import compare, diagnose, discard_output, evaluate, exit_code, fit, models, predict
 from tailwise.cli.output import note
 
 DEBUG = "TAILWISE_DEBUG"

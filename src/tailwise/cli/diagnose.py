@@ -23,8 +23,7 @@ def diagnose(
     data: options.Table,
     target: options.Target,
     plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Picture of the labels to write (.png, .svg or .pdf)."),
+        Path | None, typer.Option(metavar="FILE", help="Picture of the labels to write (.png, .svg or .pdf).")
     ] = None,
     *,
     shared: options.Shared,

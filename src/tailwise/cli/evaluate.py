@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailwise.cli import options, output, read
-from tailwise.cli.stream import measured_rows, open_stream
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,8 +53,8 @@ def evaluate(
     second = None if against is None else read.load_model(against, trust.verify)
     reader = read.Reader(shared, read.Pictures.of_model(fitted, pictures))
     setting = read.read_dial(fitted, dial, data, shared.quiet)
-    parts = open_stream(data, stream, {"--images": pictures.images, "--encoding": shared.encoding})
-    table = reader.table(data) if parts is None else measured_rows(parts, shared.quiet)
+    parts = read.open_stream(data, stream, {"--images": pictures.images, "--encoding": shared.encoding})
+    table = reader.table(data) if parts is None else read.measured_rows(parts, shared.quiet)
     sampled = parts is not None and len(table) < parts.rows
     columns = match_targets(fitted.model_, table, target or [], data)
     if report is not None and len(columns) > 1:

@@ -3,189 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from typer import Option
+from typing import TYPE_CHECKING, Any
 
 from tailwise.cli import options, output, read
-from tailwise.cli.evaluate import (
-    Finding,
-    emphasis_of,
-    findings_json,
-    findings_of,
-    page_of,
-    print_findings,
-)
-from tailwise.cli.stream import StreamedTable, open_stream
+from tailwise.cli.evaluate import Finding, emphasis_of, findings_json, findings_of, page_of, print_findings
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tailwise.estimator import TailRegressor
     from tailwise.report.scores import Scores
+    from tailwise.streams.sources import ParquetRows
+    from tailwise.streams.survey import HeldOut
     from tailwise.training.ray_workers import RayWorkers
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """What `fit` writes."""
-
-    out: options.ModelOut
-    report: options.Report = None
-    no_baseline: Annotated[
-        bool, Option("--no-baseline", help="With --report, train no boosted trees to compare with.")
-    ] = False
-    coverage: options.Coverage = 0.9
-    sign: options.Sign = None
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which rows and columns of the table are used for what."""
-
-    test: Annotated[
-        str | None, Option(metavar="FILE", help="Table to measure on; part of FILE by default.")
-    ] = None
-    test_share: Annotated[
-        float, Option(metavar="SHARE", min=0.0, max=0.9, help="Share of FILE to measure on; 0 for none.")
-    ] = 0.2
-    drop: options.Drop = ""
-    weight: Annotated[
-        str | None, Option(metavar="COLUMN", help="Column of row weights for training; it is not an input.")
-    ] = None
-    groups: Annotated[
-        str | None,
-        Option(
-            metavar="COLUMN",
-            help="Rows with the same value are never split between training and held-out rows; not an input.",
-        ),
-    ] = None
-    time_column: Annotated[
-        str | None,
-        Option(
-            "--time",
-            metavar="COLUMN",
-            help="Hold out the latest rows by this column; it stays an input unless dropped.",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How the model is trained."""
-
-    method: Annotated[str, Option(metavar="NAME", help="Method; see `tailwise methods`.")] = "vir-dial"
-    option: Annotated[
-        list[str] | None,
-        Option(metavar="NAME=VALUE", help="Setting of the method, such as evidence.weight=0.01; repeatable."),
-    ] = None
-    base: Annotated[
-        str, Option(metavar="NAME", help="Model that the network starts from, such as lightgbm, or none.")
-    ] = "auto"
-    folds: Annotated[
-        int | None,
-        Option(
-            metavar="N", min=1, help="Number of networks, each with its own held-out rows; 5 for most tables."
-        ),
-    ] = None
-    emphasis: options.Emphasis = "auto"
-    target_transform: Annotated[
-        str,
-        Option(
-            metavar="NAME",
-            help="Fit to transformed labels: log, yeo-johnson, none, or auto (log if held-out rows gain).",
-        ),
-    ] = "auto"
-    backbone: Annotated[str, Option(metavar="NAME", help="Network, such as mlp, residual or tabm.")] = "auto"
-    bins: Annotated[
-        str | None,
-        Option(
-            metavar="BINS",
-            help="Number of label bins, or edges such as 0,1,10,100; set from the labels by default.",
-        ),
-    ] = None
-    bounds: Annotated[
-        str | None,
-        Option(
-            metavar="LOW,HIGH",
-            help="Smallest and largest possible label; 0, has no upper bound, observed is the range in FILE.",
-        ),
-    ] = None
-    conformal_by: Annotated[
-        str | None,
-        Option(
-            metavar="COLUMN", help="Fit intervals for each value of this column, or for bins of its numbers."
-        ),
-    ] = None
-    epochs: options.Epochs = None
-    device: Annotated[str, Option(metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto"
-    seed: options.Seed = 0
-    start_from: Annotated[
-        Path | None, Option(metavar="MODEL", help="Model of the same method and columns to train further.")
-    ] = None
-    plugin: options.Plugin = None
-
-    def parameters(self, pictures: options.TrainingPictures, quiet: bool) -> dict[str, Any]:
-        """Return the parameters of `TailRegressor`."""
-        return {
-            "method": self.method,
-            "method_options": options.parse_method_options(self.option or []),
-            "base": None if self.base == "none" else self.base,
-            "folds": self.folds or "auto",
-            "emphasis": options.parse_emphasis(self.emphasis),
-            "target_transform": None if self.target_transform == "none" else self.target_transform,
-            "backbone": self.backbone,
-            "bins": options.parse_bins(self.bins),
-            "bounds": options.parse_bounds(self.bounds),
-            "conformal_by": self.conformal_by,
-            "epochs": self.epochs or "auto",
-            "device": self.device,
-            "random_state": self.seed,
-            "verbose": int(not quiet),
-            **pictures.parameters(self.backbone),
-        }
-
-
-@dataclass(frozen=True)
-class Parts:
-    """How a table larger than memory is read and trained on."""
-
-    stream: options.Stream = False
-    ray: Annotated[
-        str | None,
-        Option(
-            metavar="ADDRESS",
-            help="Train on a Ray cluster: host:port, auto, or local to start one on this machine.",
-        ),
-    ] = None
-    workers: Annotated[
-        int | None,
-        Option(metavar="N", min=1, help="With --ray, number of training processes; 2 by default."),
-    ] = None
-
-    def cluster(self, device: str) -> RayWorkers | None:
-        """Return the workers that --ray and --workers ask for."""
-        if self.ray is None:
-            if self.workers is not None:
-                raise ValueError("--workers is the number of processes on a Ray cluster: give --ray as well")
-            return None
-        from tailwise.training.ray_workers import RayWorkers
-
-        cluster = RayWorkers(workers=self.workers or 2, address=self.ray, gpus=device in ("gpu", "cuda"))
-        cluster.check()
-        return cluster
 
 
 def fit(
     data: options.Table,
     target: options.Targets,
     *,
-    outputs: Outputs,
-    columns: Columns,
-    settings: Settings,
-    parts: Parts,
+    outputs: options.Outputs,
+    columns: options.Columns,
+    settings: options.Settings,
+    parts: options.Parts,
     pictures: options.TrainingPictures,
     shared: options.Shared,
 ) -> None:
@@ -230,10 +74,10 @@ def fit(
 def _check(
     data: str,
     target: Sequence[str],
-    outputs: Outputs,
-    columns: Columns,
-    settings: Settings,
-    parts: Parts,
+    outputs: options.Outputs,
+    columns: options.Columns,
+    settings: options.Settings,
+    parts: options.Parts,
     shared: options.Shared,
 ) -> None:
     """Raise an error for options that do not go together, and for outputs that cannot be written."""
@@ -253,12 +97,17 @@ def _check(
 
 
 def _read(
-    data: str, targets: list[str], reader: read.Reader, columns: Columns, settings: Settings, parts: Parts
+    data: str,
+    targets: list[str],
+    reader: read.Reader,
+    columns: options.Columns,
+    settings: options.Settings,
+    parts: options.Parts,
 ) -> tuple[read.Rows | StreamedTable, read.Rows | None]:
     """Read the rows to train on and to measure on; without --test, the latter are rows of FILE."""
     from tailwise.model.split import MIN_ROWS
 
-    cluster = parts.cluster(settings.device)
+    cluster = _cluster(parts, settings.device)
     not_streamed: dict[str, object] = {
         "--groups": columns.groups,
         "--time": columns.time_column,
@@ -267,7 +116,7 @@ def _read(
         "--encoding": reader.shared.encoding,
         "--folds": settings.folds if settings.folds != 1 else None,
     }
-    stream = open_stream(data, parts.stream or cluster is not None, not_streamed)
+    stream = read.open_stream(data, parts.stream or cluster is not None, not_streamed)
     roles = read.Roles(
         targets,
         options.split_names(columns.drop),
@@ -284,13 +133,132 @@ def _read(
     if columns.test is not None:
         test: read.Rows | None = reader.rows(columns.test, read.Roles(targets, roles.drop), like=rows.X)
     else:
-        rows, test = read.hold_out(rows, columns.test_share, settings.seed, reader.shared.quiet)
+        rows, test = _hold_out(rows, columns.test_share, settings.seed, reader.shared.quiet)
     if len(rows) < MIN_ROWS:
         raise ValueError(
             f"{data} leaves {len(rows)} rows with a label to train on, and at least {MIN_ROWS} are needed: "
             "add rows, or lower --test-share"
         )
     return rows, test
+
+
+def _hold_out(table: read.Rows, share: float, seed: int, quiet: bool) -> tuple[read.Rows, read.Rows | None]:
+    """Split rows into training and test rows; rare and common labels have the same share of test rows.
+
+    With times the latest rows are the test rows. With groups no group is on both sides.
+    """
+    import numpy as np
+
+    from tailwise.model.split import deal_group_folds, group_codes, latest_rows
+    from tailwise.tables.rows import label_holdout
+
+    labels = table.y.iloc[:, 0].to_numpy()
+    if share == 0:
+        return table, None
+    if table.time is not None:
+        rows = latest_rows(table.time, len(table), share)[1]
+    elif table.groups is not None:
+        codes = group_codes(table.groups, len(table))
+        parts = min(max(round(1 / share), 2), int(codes.max()) + 1)
+        rows = np.flatnonzero(deal_group_folds(labels, codes, seed, parts) == 0)
+    else:
+        rows = label_holdout(labels, share=share, seed=seed, pool_small=True)
+    if len(rows) == 0:
+        output.note("note: there are too few rows for test rows; nothing is measured", quiet)
+        return table, None
+    return table.take(np.setdiff1d(np.arange(len(table)), rows)), table.take(rows)
+
+
+def _cluster(parts: options.Parts, device: str) -> RayWorkers | None:
+    """Return the workers that --ray and --workers ask for."""
+    if parts.ray is None:
+        if parts.workers is not None:
+            raise ValueError("--workers is the number of processes on a Ray cluster: give --ray as well")
+        return None
+    from tailwise.training.ray_workers import RayWorkers
+
+    cluster = RayWorkers(workers=parts.workers or 2, address=parts.ray, gpus=device in ("gpu", "cuda"))
+    cluster.check()
+    return cluster
+
+
+@dataclass(frozen=True)
+class StreamedTable:
+    """A table that a model is trained on part by part; `held_out` says which rows are test rows."""
+
+    stream: ParquetRows
+    roles: read.Roles
+    held_out: HeldOut | None = None
+    workers: RayWorkers | None = None
+
+    @classmethod
+    def of(
+        cls,
+        stream: ParquetRows,
+        roles: read.Roles,
+        share: float,
+        seed: int,
+        workers: RayWorkers | None = None,
+    ) -> StreamedTable:
+        """Return a table with a share of its rows held out to measure on, at most `MEASURED_ROWS`."""
+        from tailwise.streams.survey import held_share
+
+        share = min(share, read.MEASURED_ROWS / stream.rows)
+        held_out = held_share(share, read.SAMPLE_SEED + seed) if share > 0 else None
+        table = cls(stream, roles, held_out, workers)
+        _ = table.inputs  # raises an error for columns that are not there
+        return table
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of the inputs."""
+        from tailwise.model.stream import StreamColumns
+
+        roles = self.roles
+        return StreamColumns.of(self.stream, roles.targets, roles.weight, roles.drop).inputs
+
+    def train(self, parameters: Mapping[str, Any], checkpoint: Path) -> TailRegressor:
+        """Fit a model on the rows that are not test rows."""
+        from tailwise.estimator import TailRegressor
+        from tailwise.streams.survey import OtherRows
+
+        rows: Any = self.stream if self.held_out is None else OtherRows(self.stream, self.held_out)
+        return TailRegressor(**parameters).fit_batches(
+            rows,
+            self.roles.targets,
+            weight=self.roles.weight,
+            drop=self.roles.drop,
+            checkpoint=checkpoint,
+            workers=self.workers,
+        )
+
+    def test_rows(self) -> read.Rows | None:
+        """Return the test rows, if there are any."""
+        from tailwise.streams.survey import sampled_rows
+
+        if self.held_out is None:
+            return None
+        columns = [*self.inputs, *self.roles.targets]
+        return self._rows(sampled_rows(self.stream, self.held_out, columns).reset_index(drop=True))
+
+    def like(self, source: str, reader: read.Reader) -> read.Rows:
+        """Return the rows of another table to measure on, with the columns of this one."""
+        import pandas as pd
+
+        from tailwise.tables.columns import check_column
+
+        other = read.open_stream(source, False, {})
+        if other is None:
+            like = pd.DataFrame(columns=self.inputs)
+            return reader.rows(source, read.Roles(self.roles.targets), like=like)
+        table = read.measured_rows(other, reader.shared.quiet)
+        for column in (*self.inputs, *self.roles.targets):
+            check_column(table, column, source)
+        return self._rows(table)
+
+    def _rows(self, table: pd.DataFrame) -> read.Rows:
+        labels = table[list(self.roles.targets)].astype(float)
+        return read.Rows(table[self.inputs], labels, name=self.stream.name)
 
 
 def _train(

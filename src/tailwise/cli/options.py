@@ -177,8 +177,7 @@ class DialOptions:
 
     emphasis: Emphasis = "auto"
     label_prior: Annotated[
-        str | None,
-        Option(metavar="FILE", help="Labels expected in use: a table with a column of them."),
+        str | None, Option(metavar="FILE", help="Labels expected in use: a table with a column of them.")
     ] = None
 
 
@@ -190,6 +189,146 @@ class Trust:
         Path | None, Option(metavar="KEYFILE", help="Refuse a model that was not signed with this key.")
     ] = None
     plugin: Plugin = None
+
+
+# -- options of fit -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What `fit` writes."""
+
+    out: ModelOut
+    report: Report = None
+    no_baseline: Annotated[
+        bool, Option("--no-baseline", help="With --report, train no boosted trees to compare with.")
+    ] = False
+    coverage: Coverage = 0.9
+    sign: Sign = None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which rows and columns of the table are used for what."""
+
+    test: Annotated[
+        str | None, Option(metavar="FILE", help="Table to measure on; part of FILE by default.")
+    ] = None
+    test_share: Annotated[
+        float, Option(metavar="SHARE", min=0.0, max=0.9, help="Share of FILE to measure on; 0 for none.")
+    ] = 0.2
+    drop: Drop = ""
+    weight: Annotated[
+        str | None, Option(metavar="COLUMN", help="Column of row weights for training; it is not an input.")
+    ] = None
+    groups: Annotated[
+        str | None,
+        Option(
+            metavar="COLUMN",
+            help="Rows with the same value are never split between training and held-out rows; not an input.",
+        ),
+    ] = None
+    time_column: Annotated[
+        str | None,
+        Option(
+            "--time",
+            metavar="COLUMN",
+            help="Hold out the latest rows by this column; it stays an input unless dropped.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the model is trained."""
+
+    method: Annotated[str, Option(metavar="NAME", help="Method; see `tailwise methods`.")] = "vir-dial"
+    option: Annotated[
+        list[str] | None,
+        Option(metavar="NAME=VALUE", help="Setting of the method, such as evidence.weight=0.01; repeatable."),
+    ] = None
+    base: Annotated[
+        str, Option(metavar="NAME", help="Model that the network starts from, such as lightgbm, or none.")
+    ] = "auto"
+    folds: Annotated[
+        int | None,
+        Option(
+            metavar="N", min=1, help="Number of networks, each with its own held-out rows; 5 for most tables."
+        ),
+    ] = None
+    emphasis: Emphasis = "auto"
+    target_transform: Annotated[
+        str,
+        Option(
+            metavar="NAME",
+            help="Fit to transformed labels: log, yeo-johnson, none, or auto (log if held-out rows gain).",
+        ),
+    ] = "auto"
+    backbone: Annotated[str, Option(metavar="NAME", help="Network, such as mlp, residual or tabm.")] = "auto"
+    bins: Annotated[
+        str | None,
+        Option(
+            metavar="BINS",
+            help="Number of label bins, or edges such as 0,1,10,100; set from the labels by default.",
+        ),
+    ] = None
+    bounds: Annotated[
+        str | None,
+        Option(
+            metavar="LOW,HIGH",
+            help="Smallest and largest possible label; 0, has no upper bound, observed is the range in FILE.",
+        ),
+    ] = None
+    conformal_by: Annotated[
+        str | None,
+        Option(
+            metavar="COLUMN", help="Fit intervals for each value of this column, or for bins of its numbers."
+        ),
+    ] = None
+    epochs: Epochs = None
+    device: Annotated[str, Option(metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto"
+    seed: Seed = 0
+    start_from: Annotated[
+        Path | None, Option(metavar="MODEL", help="Model of the same method and columns to train further.")
+    ] = None
+    plugin: Plugin = None
+
+    def parameters(self, pictures: TrainingPictures, quiet: bool) -> dict[str, Any]:
+        """Return the parameters of `TailRegressor`."""
+        return {
+            "method": self.method,
+            "method_options": parse_method_options(self.option or []),
+            "base": None if self.base == "none" else self.base,
+            "folds": self.folds or "auto",
+            "emphasis": parse_emphasis(self.emphasis),
+            "target_transform": None if self.target_transform == "none" else self.target_transform,
+            "backbone": self.backbone,
+            "bins": parse_bins(self.bins),
+            "bounds": parse_bounds(self.bounds),
+            "conformal_by": self.conformal_by,
+            "epochs": self.epochs or "auto",
+            "device": self.device,
+            "random_state": self.seed,
+            "verbose": int(not quiet),
+            **pictures.parameters(self.backbone),
+        }
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How a table larger than memory is read and trained on."""
+
+    stream: Stream = False
+    ray: Annotated[
+        str | None,
+        Option(
+            metavar="ADDRESS",
+            help="Train on a Ray cluster: host:port, auto, or local to start one on this machine.",
+        ),
+    ] = None
+    workers: Annotated[
+        int | None, Option(metavar="N", min=1, help="With --ray, number of training processes; 2 by default.")
+    ] = None
 
 
 # -- reading their text --------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typer import Option
 
 from tailwise.cli import options, output, read
 from tailwise.cli.evaluate import emphasis_of
-from tailwise.cli.stream import open_stream
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +55,7 @@ def predict(
     fitted = read.load_model(model, trust.verify)
     reader = read.Reader(shared, read.Pictures.of_model(fitted, pictures))
     setting = read.read_dial(fitted, dial, data, shared.quiet)
-    parts = open_stream(data, stream, {"--images": pictures.images, "--encoding": shared.encoding})
+    parts = read.open_stream(data, stream, {"--images": pictures.images, "--encoding": shared.encoding})
     predicted = _Predicted(fitted, options.split_names(keep), {"coverage": coverage, "rare": rare, **setting})
     frames = iter([predicted.whole(reader.table(data), data)]) if parts is None else predicted.parts(parts)
     if rare is not None:
@@ -175,12 +174,7 @@ def explain(
     chosen: Any = of  # the function checks it, and names the nearest
     with nullcontext() if shared.quiet else visible():
         attributions = shapley(
-            fitted,
-            table.iloc[wanted],
-            compared,
-            of=chosen,
-            background_rows=background_rows,
-            target=target,
+            fitted, table.iloc[wanted], compared, of=chosen, background_rows=background_rows, target=target
         )
     write_table(_reasons_table(attributions, table, wanted, of), out)
     if shared.as_json:
@@ -198,7 +192,7 @@ def _reasons_table(
     import numpy as np
     import pandas as pd
 
-    values, names = attributions.values.to_numpy(), attributions.values.columns.to_numpy(object)
+    values, names = (attributions.values.to_numpy(), attributions.values.columns.to_numpy(object))
     order = np.argsort(-np.abs(values), axis=1, kind="stable")
     cells = table.iloc[list(rows)][list(names)].astype(object)
     shown = cells.where(cells.notna(), "").astype(str).to_numpy()

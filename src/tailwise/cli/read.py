@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tailwise.estimator import TailRegressor
+    from tailwise.streams.sources import ParquetRows
 
 MOST_NOTES = 5
 """Columns that a note names, of those that look like one mistake."""
+STREAM_ROWS = 5_000_000
+"""A Parquet file with more rows than this is streamed, and so is every folder."""
+MEASURED_ROWS = 100_000
+"""Rows of a stream that a model is measured on, at most."""
+SAMPLE_SEED = 1 << 32
+"""Of samples of a stream; the seeds of its held-out rows are smaller."""
 
 # -- tables ----------------------------------------------------------------------------------------
 
@@ -275,31 +282,58 @@ def _note_some(texts: Iterable[str]) -> None:
         note(f"note: {len(notes) - MOST_NOTES} more columns are like this")
 
 
-def hold_out(table: Rows, share: float, seed: int, quiet: bool) -> tuple[Rows, Rows | None]:
-    """Split rows into training and test rows; rare and common labels have the same share of test rows.
+# -- tables larger than memory ---------------------------------------------------------------------
 
-    With times the latest rows are the test rows. With groups no group is on both sides.
+
+def open_stream(source: str, wanted: bool, flags: Mapping[str, object]) -> ParquetRows | None:
+    """Return a table as a stream if it is a folder or large, or if that is `wanted`; otherwise None.
+
+    `flags` are the values of options that a stream does not take. One that is set is an error for a folder
+    and with `wanted`; a large file is read as a whole then.
     """
-    import numpy as np
+    folder = source != STANDARD and Path(source).is_dir()
+    rows = None if folder or source == STANDARD else _parquet_rows(Path(source))
+    if not folder and rows is None:
+        if wanted:
+            raise ValueError(
+                f"--stream and --ray are for Parquet files and folders of them, and {source} is neither"
+            )
+        return None
+    unfit = [flag for flag, value in flags.items() if value not in (None, False)]
+    if unfit and (folder or wanted):
+        raise ValueError(f"{source} is read in parts, which {unfit[0]} does not go with: leave it out")
+    if not (folder or wanted or (not unfit and (rows or 0) > STREAM_ROWS)):
+        return None
+    from tailwise.streams.sources import ParquetRows
 
-    from tailwise.model.split import deal_group_folds, group_codes, latest_rows
-    from tailwise.tables.rows import label_holdout
+    return ParquetRows(source)
 
-    labels = table.y.iloc[:, 0].to_numpy()
-    if share == 0:
-        return table, None
-    if table.time is not None:
-        rows = latest_rows(table.time, len(table), share)[1]
-    elif table.groups is not None:
-        codes = group_codes(table.groups, len(table))
-        parts = min(max(round(1 / share), 2), int(codes.max()) + 1)
-        rows = np.flatnonzero(deal_group_folds(labels, codes, seed, parts) == 0)
-    else:
-        rows = label_holdout(labels, share=share, seed=seed, pool_small=True)
-    if len(rows) == 0:
-        note("note: there are too few rows for test rows; nothing is measured", quiet)
-        return table, None
-    return table.take(np.setdiff1d(np.arange(len(table)), rows)), table.take(rows)
+
+def _parquet_rows(path: Path) -> int | None:
+    """Return the number of rows of a Parquet file, 0 if reading it will fail; None for any other file."""
+    if not path.is_file():  # to open a pipe would wait
+        return None
+    try:
+        with path.open("rb") as file:
+            if file.read(4) != b"PAR1":
+                return None
+        import pyarrow.parquet as pq
+
+        return int(pq.read_metadata(path).num_rows)
+    except Exception:
+        return 0
+
+
+def measured_rows(stream: ParquetRows, quiet: bool) -> pd.DataFrame:
+    """Return the rows of a stream to measure a model on: all, or a random sample of `MEASURED_ROWS`."""
+    from tailwise.streams.survey import held_share, sampled_rows
+
+    share = min(1.0, MEASURED_ROWS / stream.rows)
+    table = sampled_rows(stream, held_share(share, SAMPLE_SEED)).reset_index(drop=True)
+    if len(table) < stream.rows:
+        counts = f"{len(table)} of the {stream.rows} rows of {stream.name}"
+        note(f"note: measured on a random sample of {counts}", quiet)
+    return table
 
 
 # -- models ----------------------------------------------------------------------------------------
