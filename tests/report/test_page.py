@@ -201,15 +201,18 @@ def test_rows_with_the_largest_errors_and_the_widest_intervals() -> None:
     mean = y + np.array([0, 0, 3.2, 0, 0, -6, 0, 0.4])
     made = scored(y, mean, reach=np.array([1.0, 2, 3, 4, 5, 6, 0.2, 0.4]))
     inputs = pd.DataFrame({f"c{k}": y for k in range(9)} | {"c0": ["<b>"] * 7 + ["x" * 99], "c1": np.nan})
-    errors, widths = row_tables(made, inputs)
-    assert (errors.title, widths.title) == ("Largest errors", "Widest intervals")
-    assert errors.columns == tuple(f"c{k}" for k in range(6)) and len(errors.figures) == 5
-    assert errors.figures[0] == ("5", "-1", "6", "-7 to 5", "few") and errors.cells[0][:2] == ("<b>", "")
-    assert errors.figures[1][:4] == ("2", "5", "3.2", "3 to 8")  # whole labels between 2.2 and 8.2
-    assert errors.figures[2][:4] == ("7", "7", "0.4", "7 to 7") and errors.cells[2][0] == "x" * 39 + "…"
-    assert [row[0] for row in widths.figures] == ["5", "4", "3", "2", "1"]
-    fine = row_tables(replace(made, y=y + 0.25), None)[0]
-    assert fine.figures[0][:4] == ("5.25", "-1", "6.25", "-7 to 5") and fine.columns == ()
+    tables = row_tables(made, inputs)
+    assert list(tables) == ["Largest errors", "Widest intervals"]
+    first, second, third, *_ = tables["Largest errors"]
+    assert list(first["cells"].items())[:3] == [("c0", "<b>"), ("c1", ""), ("c2", "5")]
+    assert len(first["cells"]) == 6 and third["cells"]["c0"] == "x" * 39 + "…"
+    shown = [tuple(row["figures"].values()) for row in (first, second, third)]
+    assert shown[0] == ("5", "-1", "6", "-7 to 5", "few")
+    assert shown[1][:4] == ("2", "5", "3.2", "3 to 8")  # whole labels between 2.2 and 8.2
+    assert shown[2][:4] == ("7", "7", "0.4", "7 to 7")
+    assert [row["figures"]["true"] for row in tables["Widest intervals"]] == ["5", "4", "3", "2", "1"]
+    fine = row_tables(replace(made, y=y + 0.25), None)["Largest errors"][0]
+    assert tuple(fine["figures"].values())[:4] == ("5.25", "-1", "6.25", "-7 to 5") and not fine["cells"]
 
 
 def test_a_picture_becomes_a_small_data_uri(tmp_path: Path) -> None:

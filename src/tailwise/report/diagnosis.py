@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tailwise.labels.bins import LabelBins, checked_labels
 from tailwise.metrics.regions import REGIONS
-from tailwise.report.wording import say, sentences
+from tailwise.report.wording import say, sentences, text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,33 +101,7 @@ class Diagnosis:
 
     def summary(self, flags: bool = False) -> str:
         """Return the findings and the advice as plain text; `flags` as for `spike_advice`."""
-        lines = [
-            f"Verdict: {self.verdict}",
-            f"{self.n} label{'s' * (self.n != 1)} from {self.low:.6g} to {self.high:.6g} in "
-            f"{len(self.bins)} bin{'s' * (len(self.bins) != 1)} ({self.bins.rule})",
-            "",
-            f"{'region':<24}{'bins':>6}{'labels':>9}{'of range':>10}",
-        ]
-        meaning = {
-            "many": f"many (more than {self.many})",
-            "medium": "medium",
-            "few": f"few (fewer than {self.few})",
-        }
-        for region in REGIONS[1:]:
-            lines.append(
-                f"{meaning[region]:<24}{self.bins_by_region[region]:>6}"
-                f"{self.labels_by_region[region]:>9}{self.range_by_region[region]:>10.0%}"
-            )
-        lines += [
-            "",
-            f"Evenness {self.evenness:.2f} (1 is uniform). The fullest bin has {self.top_share:.0%} of the "
-            f"labels, {self.ratio:.0f} times as many as the emptiest bin with any.",
-            say("diagnosis", "rarity", self),
-            "",
-        ]
-        return "\n".join(
-            [*lines, *(f"- {sentence}" for sentence in sentences("diagnosis", "advice", self, flags))]
-        )
+        return text("diagnosis", "summary", self, sentences("diagnosis", "advice", self, flags))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings and lists, ready for JSON."""

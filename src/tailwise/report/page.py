@@ -87,6 +87,7 @@ def model_page(
         regions=[region for region in REGIONS if scores.mask(region).any()],
         contrast=contrast,
         drivers=drivers,
+        inputs=inputs is not None,
         row_tables=row_tables(scores, inputs, model.takes_pictures, drivers),
         scores=scores,
         lineup=lineup,
@@ -230,20 +231,6 @@ THUMBNAIL = 96
 """Height of the copy of a picture in pixels."""
 
 
-@dataclass(frozen=True)
-class RowTable:
-    """Test rows with their inputs, predictions and intervals, as text."""
-
-    title: str
-    figures: tuple[tuple[str, ...], ...]
-    """True and predicted label, error, interval and region of each row."""
-    columns: tuple[str, ...] = ()
-    cells: tuple[tuple[str, ...], ...] = ()
-    reasons: Sequence[Sequence[tuple[str, float]]] | None = None
-    pictures: tuple[str, ...] = ()
-    """The picture of each row as a data URI, for a model of pictures."""
-
-
 def shown_rows(scores: Scores) -> dict[str, NDArray[np.int64]]:
     """Return the places of the rows of each table: the largest errors and the widest intervals."""
     kinds = {ERRORS: scores.error, WIDTHS: scores.width}
@@ -252,39 +239,39 @@ def shown_rows(scores: Scores) -> dict[str, NDArray[np.int64]]:
 
 def row_tables(
     scores: Scores, inputs: pd.DataFrame | None, pictures: bool = False, drivers: Drivers | None = None
-) -> list[RowTable]:
-    """Return the test rows with the largest errors and those with the widest intervals.
+) -> dict[str, list[dict[str, Any]]]:
+    """Return by title the rows with the largest errors and those with the widest intervals, as text.
 
-    With `pictures`, the first column of the inputs has their paths.
+    Each has ``figures`` by name, ``cells`` by the name of the column and the ``reasons`` of its figure. Where
+    `pictures` says that the first column has paths, it has the ``picture`` as a data URI.
     """
-    tables = []
-    shown = pd.DataFrame(index=range(scores.y.size)) if inputs is None else inputs.iloc[:, :SHOWN_COLUMNS]
+    columns = pd.DataFrame(index=range(scores.y.size)) if inputs is None else inputs.iloc[:, :SHOWN_COLUMNS]
+    tables = {}
     for title, rows in shown_rows(scores).items():
-        columns = {str(name): [_cell(value) for value in column] for name, column in shown.iloc[rows].items()}
-        tables.append(
-            RowTable(
-                title,
-                tuple(_figures(scores, row) for row in rows),
-                tuple(columns),
-                tuple(zip(*columns.values(), strict=True)) if columns else ((),) * len(rows),
-                None if drivers is None else drivers.reasons[title],
-                tuple(map(thumbnail, shown.iloc[rows, 0].astype(str))) if pictures and columns else (),
-            )
-        )
+        cells = columns.iloc[rows].astype(object)  # a row of numbers keeps whole ones whole
+        tables[title] = [
+            {
+                "figures": _figures(scores, row),
+                "cells": {str(name): _cell(value) for name, value in cells.iloc[place].items()},
+                "reasons": drivers and drivers.reasons[title][place],
+                "picture": thumbnail(str(cells.iloc[place, 0])) if pictures and cells.size else "",
+            }
+            for place, row in enumerate(rows)
+        ]
     return tables
 
 
-def _figures(scores: Scores, row: int) -> tuple[str, ...]:
+def _figures(scores: Scores, row: int) -> dict[str, str]:
     low, high = float(scores.lower[row]), float(scores.upper[row])
     if scores.whole and np.ceil(low) <= np.floor(high):  # the first and the last label that it contains
         low, high = np.ceil(low), np.floor(high)
-    return (
-        scores.label(scores.y[row]),
-        scores.label(scores.mean[row]),
-        number(float(scores.error[row])),
-        f"{scores.label(low)} to {scores.label(high)}",
-        str(scores.region[row]),
-    )
+    return {
+        "true": scores.label(scores.y[row]),
+        "predicted": scores.label(scores.mean[row]),
+        "error": number(float(scores.error[row])),
+        "interval": f"{scores.label(low)} to {scores.label(high)}",
+        "region": str(scores.region[row]),
+    }
 
 
 def _cell(value: Any) -> str:

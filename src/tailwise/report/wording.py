@@ -110,15 +110,20 @@ def _macros(template: str) -> Any:
     return _environment(html=False).get_template(f"{template}.txt").module
 
 
-def say(template: str, macro: str, *facts: Any) -> str:
-    """Return what a macro of a template says of some facts, as one line."""
-    return " ".join(sentences(template, macro, *facts))
+def text(template: str, macro: str, *facts: Any) -> str:
+    """Return what a macro of a template says of some facts."""
+    return str(getattr(_macros(template), macro)(*facts)).strip()
 
 
 def sentences(template: str, macro: str, *facts: Any) -> tuple[str, ...]:
-    """Return what a macro of a template says of some facts: one sentence per line of its text."""
-    lines = getattr(_macros(template), macro)(*facts).split("\n")
+    """Return the same as one sentence per line."""
+    lines = text(template, macro, *facts).split("\n")
     return tuple(line.strip() for line in lines if line.strip())
+
+
+def say(template: str, macro: str, *facts: Any) -> str:
+    """Return the same as one line."""
+    return " ".join(sentences(template, macro, *facts))
 
 
 def render(template: str, *, script: str | None = None, **values: Any) -> str:
