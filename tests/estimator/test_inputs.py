@@ -37,6 +37,6 @@ def test_warnings_about_new_rows_survive_saving(tmp_path: Path) -> None:
             warnings.simplefilter("always")
             assert np.isfinite(fitted.predict(new)).all()
         assert [str(warning.message).partition(":")[0] for warning in caught] == [
-            "column 'flag' was never missing at fit, but is in 200 of 200 rows",
             "column 'kind' holds values unknown at fit, such as 'never seen', in 200 of 200 rows",
+            "column 'flag' was never missing at fit, but is in 200 of 200 rows",
         ]

@@ -136,7 +136,10 @@ def checked_table(estimator: Any, X: Any, *, reset: bool) -> Any:
     if reset and 0 in X.shape:
         what = "sample" if len(X) == 0 else "feature"
         raise ValueError(f"Found array with 0 {what}(s) (shape={X.shape}) while a minimum of 1 is required.")
-    _check_columns(X)
+    refuse_repeated(column_names(X) or [], "column")
+    for name, kind in X.dtypes.items() if hasattr(X.dtypes, "items") else ():
+        if getattr(kind, "kind", "") == "c":
+            raise ValueError(f"column {name!r} holds complex numbers: split it into two columns of numbers")
     check_infinity(X)
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     return X
@@ -153,15 +156,6 @@ def _checked_array(estimator: Any, X: Any, *, reset: bool) -> Any:
             raise ValueError(f"{error} An array holds numbers: give text as columns of a DataFrame") from None
         raise
     return checked.astype(np.float64) if checked.dtype.itemsize > 8 else checked
-
-
-def _check_columns(X: Any) -> None:
-    """Raise an error that names a column which occurs twice or holds complex numbers."""
-    names = column_names(X) or []
-    refuse_repeated(names, "column")
-    for name, kind in zip(names, X.dtypes, strict=True):
-        if getattr(kind, "kind", "") == "c":
-            raise ValueError(f"column {name!r} holds complex numbers: split it into two columns of numbers")
 
 
 def refuse_repeated(names: Sequence[str], what: str) -> None:
@@ -189,16 +183,14 @@ def checked_targets(y: Any) -> NDArray[np.float64]:
         if "could not convert" in str(error) or ("float()" in str(error) and "must be" in str(error)):
             raise ValueError(f"y must be numbers: {error}") from None
         raise
-    bad = ~np.isfinite(labels)
+    bad = ~(np.abs(labels) <= LARGEST_TARGET)
     if bad.any():
         row = int(np.argwhere(bad)[0][0])
-        raise ValueError(
-            f"Input y contains NaN or infinity: row {row} is {labels[row]} "
-            f"({int(bad.sum())} bad of {labels.size}); drop these rows or fill them"
-        )
-    large = np.abs(labels) > LARGEST_TARGET
-    if large.any():
-        row = int(np.argwhere(large)[0][0])
+        if not np.isfinite(labels[row]).all():
+            raise ValueError(
+                f"Input y contains NaN or infinity: row {row} is {labels[row]} "
+                f"({int(bad.sum())} bad of {labels.size}); drop these rows or fill them"
+            )
         raise ValueError(f"y exceeds {LARGEST_TARGET:g} in row {row}: rescale it")
     if labels.ndim > 2:
         raise ValueError(f"y must have the shape (rows,) or (rows, targets), not {labels.shape}")
