@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -100,21 +99,3 @@ def test_missing_and_broken_pictures_are_named(faces: Faces) -> None:
     assert np.array_equal(found.pixels[found.usable], content[found.usable])
     with pytest.raises(ImageError, match="none of the 2 pictures can be used"):
         decode_pictures([NAMES[1], NAMES[4]], folder, size=16, on_broken="skip")
-
-
-def test_wrong_arguments_and_full_disks_are_explained(
-    faces: Faces, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(ImageError, match="the listing is empty"):
-        decode_pictures([], faces[0], size=16)
-    with pytest.raises(ImageError, match="must be positive"):
-        decode_pictures(NAMES, faces[0], size=0)
-    with pytest.raises(ValueError, match="did you mean 'skip'"):
-        decode_pictures(NAMES, faces[0], size=16, on_broken="skipp")  # type: ignore[arg-type]
-    decode_pictures(NAMES, faces[0], size=8)
-    assert capsys.readouterr().err == ""
-    decode_pictures(NAMES, faces[0], size=16, progress=True)
-    assert capsys.readouterr().err != ""
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10, 10, 0))  # type: ignore[attr-defined]
-    with pytest.raises(ImageError, match="set TAILWISE_CACHE to another folder"):
-        decode_pictures(NAMES, faces[0], size=20)

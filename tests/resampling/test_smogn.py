@@ -62,18 +62,6 @@ def test_all_runs_of_labels_have_the_same_size(method: Any, labels: list[int], e
     assert sizes == expected
 
 
-def test_kept_rows_come_first_in_order_and_whole() -> None:
-    X, y = two_runs(60, 12)
-    new_X, new_y = smoter(X, y)
-    kept = ~synthetic(X, new_X)
-    count = kept.sum()
-    assert kept[:count].all()
-    at = [int(np.flatnonzero((row == X).all(1))[0]) for row in new_X[:count]]
-    assert at == sorted(set(at))
-    np.testing.assert_array_equal(new_y[:count], y[at])
-    assert set(np.flatnonzero(y > 15)) <= set(at)
-
-
 # ---------------------------------------------------------------- SmoteR's rows
 
 
@@ -172,21 +160,6 @@ def test_missing_values_in_distances() -> None:
 # ---------------------------------------------------------------- SMOGN's rows
 
 
-def test_far_neighbours_are_replaced_by_noise_and_near_ones_are_not() -> None:
-    # Rare rows in one column: 20 in 0..1, whose neighbours are near, and one at 1000, alone.
-    rng = np.random.default_rng(0)
-    X = np.concatenate([rng.uniform(0, 1000, 441), rng.uniform(0, 1, 20), [1000]])[:, None]
-    y = np.repeat([0.0, 20.0], [441, 21])
-    new_X, new_y = smogn(X, y)
-    fresh = new_X[new_y > 15][21:, 0]
-    assert len(fresh) == 210
-    assert (fresh > 900).sum() == 10  # ten from each row; the lone one never meets its neighbours
-    assert (fresh < 100).sum() == 200
-    X, y = smoter(X, y)
-    met = X[y > 15][21:, 0]
-    assert ((met > 2) & (met < 999)).sum() >= 8
-
-
 def test_choice_of_interpolation_by_brute_force(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without noise an unsafe row is a copy of its seed, so the share of copies is known."""
     monkeypatch.setattr(resampling, "NOISE", 0.0)
@@ -227,17 +200,6 @@ def test_no_rare_label_warns_and_changes_nothing(method: Any, y: Array) -> None:
         new_X, new_y = method(X, y)
     pd.testing.assert_frame_equal(new_X, X.reset_index(drop=True))
     np.testing.assert_array_equal(new_y, y)
-
-
-@pytest.mark.parametrize("name", RESAMPLERS)
-def test_the_seed_decides(name: str) -> None:
-    X, y = mixed(300)
-    one = RESAMPLERS[name](X, y, seed=1)
-    again = RESAMPLERS[name](X, y, seed=1)
-    other = RESAMPLERS[name](X, y, seed=2)
-    pd.testing.assert_frame_equal(one[0], again[0])
-    pd.testing.assert_series_equal(one[1], again[1])
-    assert not one[0].equals(other[0])
 
 
 class Chaos:
@@ -288,15 +250,6 @@ def test_random_tables_never_crash(kinds: list[str], y: list[float], name: str, 
 
 
 # ---------------------------------------------------------------- errors
-
-
-def test_a_missing_label_is_named_by_its_row() -> None:
-    X, y = two_runs(20, 5)
-    y[7] = np.nan
-    with pytest.raises(ValueError, match="row 7 is nan"):
-        smoter(X, y)
-    with pytest.raises(ValueError, match="row 2 is nan"):
-        smogn(X[:3], pd.Series([1, 2, None], dtype="Int64"))
 
 
 def test_wrong_tables() -> None:

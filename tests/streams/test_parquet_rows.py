@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tailwise.streams.sources import ParquetRows, where
+from tailwise.streams.sources import ParquetRows
 from tailwise.tables.read import TableError
 
 ROWS = 100
@@ -70,12 +70,6 @@ def test_a_seed_shuffles_row_groups(folder: Path) -> None:
     assert first == again != other
     assert first != sorted(first)
     assert [k % 10 for k in first] == 8 * list(range(10))  # rows of a group stay together
-
-
-def test_chunks_say_where_they_come_from(folder: Path) -> None:
-    chunk = list(ParquetRows(folder, chunk_rows=6).chunks())[3]
-    assert chunk.attrs == {"source": f"{folder / 'a.parquet'}, row group 1", "first": 10}
-    assert where(chunk, 2) == f"{folder / 'a.parquet'}, row group 1, row 8"
 
 
 def test_types_that_pandas_lacks_become_plain(tmp_path: Path) -> None:
@@ -147,30 +141,8 @@ def test_folders_and_files_that_cannot_be_read(
         ParquetRows(folder)
 
 
-def test_damage_within_a_file_names_file_and_row_group(folder: Path) -> None:
-    path = folder / "b.parquet"
-    content, places = bytearray(path.read_bytes()), []
-    for group in range(1, 4):
-        column = pq.read_metadata(path).row_group(group).column(2)
-        places.append(column.dictionary_page_offset or column.data_page_offset)
-    for place in places:
-        content[place : place + 40] = b"\xff" * 40
-    path.write_bytes(bytes(content))
-    stream = ParquetRows(folder)
-    with pytest.raises(TableError, match=r"b\.parquet, row group 1 cannot be read as Parquet"):
-        rows_of(stream)
-
-
 def test_a_file_that_changes_is_an_error(folder: Path) -> None:
     stream = ParquetRows(folder)
     pd.DataFrame({"k": [1], "x": [0.5], "c": ["a"]}).to_parquet(folder / "a.parquet")
     with pytest.raises(TableError, match=r"a\.parquet, row group 0"):
         rows_of(stream)
-
-
-def test_without_pyarrow_the_error_says_what_to_install(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(TableError, match=r"pip install 'tailwise\[big\]'"):
-        ParquetRows(folder)

@@ -6,7 +6,6 @@ import polars
 import pytest
 
 from tailwise.streams import FrameRows, RowStream, as_row_stream
-from tailwise.streams.sources import ParquetRows
 
 TABLES = [pd.DataFrame({"x": np.arange(k, k + 3), "c": list("abc")}) for k in (0, 3, 6, 9)]
 
@@ -34,15 +33,6 @@ def test_shards_part_the_rows_and_a_seed_changes_their_order() -> None:
         assert all((part.index == part.x).all() for part in parts)
     shuffled = [rows_of(stream, seed=seed).x.to_list() for seed in (3, 3, 4)]
     assert shuffled[0] == shuffled[1] != shuffled[2]
-
-
-def test_one_table_and_paths_are_streams_too(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    assert len(rows_of(as_row_stream(TABLES[0]))) == 3
-    TABLES[0].to_parquet(tmp_path / "a.parquet")
-    for given in (tmp_path, str(tmp_path / "a.parquet"), [tmp_path / "a.parquet"]):
-        assert isinstance(as_row_stream(given), ParquetRows)
-    stream = FrameRows(TABLES)
-    assert as_row_stream(stream) is stream
 
 
 def test_kinds_of_columns() -> None:

@@ -10,7 +10,7 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import DataConversionWarning
 
-from tailwise.tables.inputs import checked_table, checked_targets, target_names
+from tailwise.tables.inputs import checked_table, checked_targets
 
 NUMBERS = np.arange(6.0).reshape(3, 2)
 TABLE = pd.DataFrame({"a": [1.0, 2.0, None], "b": ["x", "y", None]})
@@ -63,12 +63,6 @@ def test_unusable_tables_are_named(given: Any, error: type[Exception], words: st
 # -- labels --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("labels", [[1, 2.5], torch.tensor([1, 2.5]), pd.Series([1, 2.5]), ["1", "2.5"]])
-def test_labels_become_float64(labels: Any) -> None:
-    found = checked_targets(labels)
-    assert found.dtype == np.float64 and found.tolist() == [1, 2.5]
-
-
 def test_several_targets_stay_columns_and_one_column_becomes_labels() -> None:
     assert checked_targets(NUMBERS).shape == (3, 2)
     with pytest.warns(DataConversionWarning, match="column-vector y"):
@@ -92,9 +86,3 @@ def test_several_targets_stay_columns_and_one_column_becomes_labels() -> None:
 def test_unusable_labels_are_named(labels: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         checked_targets(labels)
-
-
-def test_targets_have_the_names_of_columns() -> None:
-    assert target_names(pd.DataFrame(NUMBERS, columns=["a", "b"])) == ["a", "b"]
-    assert target_names(pd.Series([1.0], name="price")) == ["price"]
-    assert target_names(pd.Series([1.0])) is None and target_names(NUMBERS) is None

@@ -129,11 +129,6 @@ def test_weights_are_numbers_from_0_on(weights: list[object], words: str) -> Non
         row_weights(table, "w", ["y"], "t.csv")
 
 
-def test_only_rows_with_labels_need_a_weight() -> None:
-    table = pd.DataFrame({"y": [1.0, None, 3.0], "w": ["2", "none", "0.5"]})
-    assert row_weights(table, "w", ["y"], "t.csv").tolist() == [2.0, 0.5]
-
-
 def test_an_infinity_is_named_by_column_and_row_or_line() -> None:
     columns = {"a": [1.0, None, 2.0], "b": ["inf", "x", "y"], "c": [1, 2, 3], "d": [0.0, 1.0, -np.inf]}
     table = pd.DataFrame(columns)

@@ -166,15 +166,6 @@ def test_columns_of_another_kind_than_at_fit_are_named(fitted: TablePreprocessor
         plain.transform(numbers.assign(same=x["day"]))
 
 
-def test_missing_values_and_numbers_may_be_written_as_text(fitted: TablePreprocessor) -> None:
-    x = frame()
-    missing = fitted.transform(x.assign(number=np.nan))
-    for none in ("N/A", " ", "?", None):
-        np.testing.assert_array_equal(fitted.transform(x.assign(number=none)), missing)
-    as_text = x.assign(day=x["day"].astype(str), same="1", flag=x["flag"].astype(int))
-    np.testing.assert_array_equal(fitted.transform(as_text), fitted.transform(x))
-
-
 @pytest.mark.parametrize("columns", [["number", "text"], ["number"]])
 def test_stray_cells_of_another_kind_are_missing_with_a_warning(columns: list[str]) -> None:
     x = frame()[columns]

@@ -55,14 +55,6 @@ def test_every_label_has_its_share_of_chances_to_be_held_out_extremes_included(s
     assert np.abs(held - share * draws).max() < 5 * np.sqrt(draws * share * (1 - share))
 
 
-def test_small_bins_are_pooled_with_their_neighbours() -> None:
-    y = np.array([0] * 50 + [1] * 50 + list(range(10, 101, 10)))  # ten labels alone in their bins
-    for seed in range(50):
-        low, high = y[label_holdout(y, share=0.2, seed=seed, pool_small=True)][-2:]
-        assert 10 <= low <= 50 and 60 <= high <= 100  # one of each five
-    assert not any((y[label_holdout(y, share=0.2, seed=seed)] > 1).any() for seed in range(50))
-
-
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.9, 1.0])
 @pytest.mark.parametrize("y", [[3.0], [1.0, 2.0], [0.0, 7.0, 50.0]])
 def test_a_row_is_always_left_to_train_on(y: list[float], share: float) -> None:
