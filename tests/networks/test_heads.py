@@ -55,9 +55,7 @@ def test_posterior_equals_a_loop(prior: tuple[float, ...], weighted: bool) -> No
         rng.gamma(1.0, size=20),
     )
     belief = nig_posterior(
-        exact(prior),
-        *(torch.as_tensor(a) for a in (n, psi, phi)),
-        torch.as_tensor(w) if weighted else None,
+        exact(prior), *(torch.as_tensor(a) for a in (n, psi, phi)), torch.as_tensor(w) if weighted else None
     )
     gamma0, nu0, alpha0, beta0 = prior
     for i in range(20):

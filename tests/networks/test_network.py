@@ -36,11 +36,7 @@ class ByHand:
     def __init__(self, model: Network, x: Tensor | None = None, y: Tensor | None = None) -> None:
         self.model, self.tail = model, tail(model)
         labels = model.bins
-        self.centers, self.widths, self.counts = (
-            labels.centers,
-            np.diff(labels.edges),
-            labels.counts,
-        )
+        self.centers, self.widths, self.counts = (labels.centers, np.diff(labels.edges), labels.counts)
         shares = self.counts / self.counts.sum()
         self.location = float(shares @ self.centers)
         self.scale = math.sqrt(float(shares @ (self.centers - self.location) ** 2))
@@ -204,19 +200,6 @@ def test_the_objective_is_the_sum_of_its_parts_by_hand(on: str | None, noisy: bo
     torch.manual_seed(9)
     weighted, _ = model.loss(x, y, torch.as_tensor(weight))
     assert weighted.item() == pytest.approx((weight * sum(want.values())).mean(), rel=1e-5)
-
-
-def test_weights_that_are_all_one_are_no_weights() -> None:
-    x, y = data()
-    losses = []
-    for on in (None, "loss", "count", "both"):
-        options = {"weights": on and {"on": on, "power": 0.0}, "smoothing.at_inference": False}
-        model = build(y, preset="paper", **options)
-        torch.manual_seed(1)
-        losses.append(one_epoch(model, x, y).loss(x, y)[0].item())
-        model.eval()
-        torch.testing.assert_close(model(x, "self").variance, model(x, "plain").variance)
-    assert losses == pytest.approx([losses[0]] * 4, rel=1e-12)
 
 
 @pytest.mark.parametrize("make", [VIR, partial(build_model, "vir-paper")])
@@ -420,11 +403,7 @@ def test_redrawing_leaves_frozen_weights_alone_and_knows_attention() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [
-        np.arange(1, 14) - 0.5,
-        np.linspace(-0.5, 11.5, 25),
-        np.arange(13) - 0.5 + 1e-4,
-    ],
+    [np.arange(1, 14) - 0.5, np.linspace(-0.5, 11.5, 25), np.arange(13) - 0.5 + 1e-4],
     ids=["moved", "finer", "a little"],
 )
 @pytest.mark.parametrize("offset", [0.0, -1e9])

@@ -7,9 +7,7 @@ import pytest
 
 from tailwise.labels.bins import LabelBins
 from tailwise.networks import ranks
-from tailwise.networks.ranks import (
-    shared_bins,
-)
+from tailwise.networks.ranks import shared_bins
 
 
 def test_many_labels_choose_bins_by_their_order_statistics(monkeypatch: pytest.MonkeyPatch) -> None:

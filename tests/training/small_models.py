@@ -14,10 +14,7 @@ from tailwise.networks.backbones import MLP
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method
 from tailwise.networks.vir import VIR
-from tailwise.training.loop import (
-    FitResult,
-    TrainConfig,
-)
+from tailwise.training.loop import FitResult, TrainConfig
 
 ROWS, INPUTS = 90, 5
 

@@ -11,14 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from tailwise.training.batches import (
-    AHEAD,
-    TensorData,
-    TrainingRows,
-    batches,
-    check_divided,
-    in_background,
-)
+from tailwise.training.batches import AHEAD, TensorData, TrainingRows, batches, check_divided, in_background
 from tailwise.training.loop import TrainConfig, fit, predict
 from tests.training.small_models import X, Y, point
 

@@ -32,10 +32,7 @@ from tests.training.small_models import (
 )
 
 KL = PRESETS["default"].as_options()["kl.weight"]
-KINDS = {
-    "streaming": lambda: vir(),
-    "no smoothing": lambda: vir(smoothing=None),
-}
+KINDS = {"streaming": lambda: vir(), "no smoothing": lambda: vir(smoothing=None)}
 
 
 loaders: dict[str, Callable[[], Any]] = {
@@ -46,11 +43,7 @@ loaders: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize(
     ("kind", "data", "stop"),
-    [
-        ("streaming", "tensors", 2),
-        ("streaming", "loader", 1),
-        ("no smoothing", "loader", 2),
-    ],
+    [("streaming", "tensors", 2), ("streaming", "loader", 1), ("no smoothing", "loader", 2)],
 )
 def test_a_resumed_run_ends_as_if_never_interrupted(kind: str, data: str, stop: int, tmp_path: Path) -> None:
     whole = KINDS[kind]()

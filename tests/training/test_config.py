@@ -13,12 +13,7 @@ from torch import nn
 from tailwise.training.config import TrainConfig, learning_rate
 from tailwise.training.loop import fit
 from tailwise.training.steps import Optimizer
-from tests.training.small_models import (
-    X,
-    Y,
-    point,
-    settings,
-)
+from tests.training.small_models import X, Y, point, settings
 
 
 @pytest.mark.parametrize(
@@ -46,10 +41,7 @@ def test_wrong_settings_are_errors(field: str, value: Any, message: str) -> None
     ("options", "expected"),
     [
         ({}, [2, 2, 2, 2, 2, 2]),
-        (
-            {"schedule": "cosine"},
-            [2, 1 + math.cos(math.pi / 6), 1.5, 1, 0.5, 1 + math.cos(math.pi * 5 / 6)],
-        ),
+        ({"schedule": "cosine"}, [2, 1 + math.cos(math.pi / 6), 1.5, 1, 0.5, 1 + math.cos(math.pi * 5 / 6)]),
         ({"schedule": "step", "milestones": (1, 2.5), "decay": 0.5}, [2, 2, 1, 1, 1, 0.5]),
         ({"warmup": 2.0}, [0, 0.5, 1, 1.5, 2, 2]),
         ({"warmup": 1.0, "schedule": "step", "milestones": (2,)}, [0, 1, 2, 2, 0.2, 0.2]),

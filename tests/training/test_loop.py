@@ -22,11 +22,7 @@ from tailwise.labels.bins import LabelBins
 from tailwise.metrics import get_metric
 from tailwise.networks.network import Network
 from tailwise.training import loop as training
-from tailwise.training.loop import (
-    TensorData,
-    fit,
-    predict,
-)
+from tailwise.training.loop import TensorData, fit, predict
 from tests.training.small_models import (
     BINS,
     ROWS,
@@ -193,9 +189,7 @@ def test_every_row_is_seen_once_an_epoch(batch_size: int, monkeypatch: pytest.Mo
         assert torch.equal(labels[rows[:, 0].argsort()], Y[X[:, 0].argsort()])
 
 
-def test_a_loader_of_the_same_batches_gives_the_same_weights(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_loader_of_the_same_batches_gives_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder(monkeypatch)
     fast, slow = vir(), vir()
     config = settings(schedule="cosine")

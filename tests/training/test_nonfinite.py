@@ -11,22 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from tailwise.networks.network import Network
-from tailwise.training.loop import (
-    NonFiniteLossError,
-    TensorData,
-    fit,
-)
-from tests.training.small_models import (
-    INPUTS,
-    ROWS,
-    X,
-    Y,
-    assert_same,
-    point,
-    settings,
-    vir,
-    weights,
-)
+from tailwise.training.loop import NonFiniteLossError, TensorData, fit
+from tests.training.small_models import INPUTS, ROWS, X, Y, assert_same, point, settings, vir, weights
 
 
 def clean_and_bad(kind: str, row: int) -> tuple[Any, Tensor, Tensor | None]:
@@ -52,8 +38,7 @@ def test_a_bad_value_is_named(kind: str) -> None:
 
 
 def test_a_bad_offset_is_named() -> None:
-    offset = Y.clone()
-    offset[17] = math.inf
+    offset = torch.where(torch.arange(ROWS) == 17, math.inf, Y)
     with pytest.raises(NonFiniteLossError, match="training rows 17: their offset, the base prediction"):
         fit(vir(offset=True), TensorData(X, Y, offset=offset), None, settings())
 

@@ -10,16 +10,7 @@ import torch
 from tailwise.training.batches import Batch
 from tailwise.training.loop import fit
 from tailwise.training.steps import GraphedStep, Optimizer, TrainingStep
-from tests.training.small_models import (
-    VALID,
-    X,
-    Y,
-    differ,
-    figures,
-    settings,
-    vir,
-    weights,
-)
+from tests.training.small_models import VALID, X, Y, differ, figures, settings, vir, weights
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -20,13 +20,7 @@ from tailwise.methods import (  # noqa: F401  (fill the registry)
     uvote,
 )
 from tailwise.methods.plugins import load_plugin
-from tailwise.methods.registry import (
-    RegisteredMethod,
-    available_methods,
-    build_model,
-    get_method,
-    register,
-)
+from tailwise.methods.registry import RegisteredMethod, available_methods, build_model, get_method, register
 
 __all__ = [
     "RegisteredMethod", "available_methods", "build_model", "get_method", "load_plugin", "register",

@@ -31,12 +31,7 @@ class BalancedMSE(Loss):
     """
 
     def __init__(
-        self,
-        dim: int,
-        bins: LabelBins,
-        *,
-        components: Size | None = None,
-        noise: Positive = 1.0,
+        self, dim: int, bins: LabelBins, *, components: Size | None = None, noise: Positive = 1.0
     ) -> None:
         super().__init__(dim, bins)
         self.log_noise = nn.Parameter(torch.tensor(math.log(noise)))

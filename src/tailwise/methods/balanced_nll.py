@@ -34,12 +34,7 @@ class BalancedNLL(Loss):
     """
 
     def __init__(
-        self,
-        dim: int,
-        bins: LabelBins,
-        *,
-        t: NotNegative = 1.0,
-        floor: NotNegative = FLOOR,
+        self, dim: int, bins: LabelBins, *, t: NotNegative = 1.0, floor: NotNegative = FLOOR
     ) -> None:
         super().__init__(dim, bins)
         self.t = t
@@ -80,8 +75,7 @@ register(
     "balanced-nll",
     title="Balanced NLL",
     parts=Method(
-        head=DEFAULT.head,
-        losses=(Part("balanced-nll", t=1.0, floor=0.01), Part("evidence", weight=0.0013)),
+        head=DEFAULT.head, losses=(Part("balanced-nll", t=1.0, floor=0.01), Part("evidence", weight=0.0013))
     ),
     uncertainty="aleatoric and epistemic",
     about=__doc__,

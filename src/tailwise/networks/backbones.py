@@ -113,11 +113,7 @@ class TabM(Backbone):
     members: int
 
     def __init__(
-        self,
-        in_dim: int,
-        hidden: Sequence[int] = (128, 64),
-        members: int = 8,
-        dropout: float = 0.1,
+        self, in_dim: int, hidden: Sequence[int] = (128, 64), members: int = 8, dropout: float = 0.1
     ) -> None:
         super().__init__()
         if members < 1 or not hidden:

@@ -268,10 +268,7 @@ class EvidentialHead(Head):
         """Return the NIG of four unbounded numbers per row. (N, 4) -> (N,)"""
         gamma, nu, alpha, beta = raw.unbind(-1)
         return NIG(
-            gamma,
-            positive(nu, sharpness),
-            min_alpha + positive(alpha, sharpness),
-            positive(beta, sharpness),
+            gamma, positive(nu, sharpness), min_alpha + positive(alpha, sharpness), positive(beta, sharpness)
         )
 
 

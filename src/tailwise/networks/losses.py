@@ -168,14 +168,7 @@ class Reconstruction(Loss):
 
     weighted, reads_input = False, True
 
-    def __init__(
-        self,
-        dim: int,
-        bins: LabelBins,
-        *,
-        mean: bool = False,
-        features: bool = False,
-    ) -> None:
+    def __init__(self, dim: int, bins: LabelBins, *, mean: bool = False, features: bool = False) -> None:
         super().__init__(dim, bins)
         self.mean, self.features = mean, features
 

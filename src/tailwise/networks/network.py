@@ -189,11 +189,7 @@ class Network(nn.Module):
     # -- training ------------------------------------------------------------------------------
 
     def loss(
-        self,
-        x: Any,
-        y: Tensor,
-        sample_weight: Tensor | None = None,
-        offset: Tensor | None = None,
+        self, x: Any, y: Tensor, sample_weight: Tensor | None = None, offset: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the objective of a batch (VIR:objective) and its parts, detached.
 

@@ -124,12 +124,7 @@ class TrainingStep:
     """
 
     def __init__(
-        self,
-        model: Network,
-        optimizer: Optimizer,
-        config: TrainConfig,
-        device: torch.device,
-        shards: int = 1,
+        self, model: Network, optimizer: Optimizer, config: TrainConfig, device: torch.device, shards: int = 1
     ) -> None:
         self.model, self.optimizer, self.config, self.device = model, optimizer, config, device
         self.shared = shards > 1
