@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.utils.validation import check_is_fitted
 
 from tailwise.estimator import TailRegressor
 from tailwise.explanations.columnwise import (
@@ -105,10 +104,7 @@ def shapley(
     """
     if rounds < 1 or background_rows < 1:
         raise ValueError(f"rounds and background_rows must be 1 or more, got {rounds} and {background_rows}")
-    check_is_fitted(model)
-    columns = ColumnwiseModel(
-        model, target=target, emphasis=emphasis, label_prior=label_prior, coverage=coverage
-    )
+    columns = ColumnwiseModel(model, target, emphasis, label_prior, coverage)
     rows = columns.encode(X)
     if background is None and len(rows) < 2:
         raise ValueError("a single row has nothing to be compared with: give a background of other rows")

@@ -40,12 +40,12 @@ class ColumnwiseModel:
     def __init__(
         self,
         model: TailRegressor,
-        *,
         target: int | str | None = None,
         emphasis: float | None = None,
         label_prior: Any = None,
         coverage: float = 0.9,
     ) -> None:
+        check_is_fitted(model)
         if model.model_.base.given:
             raise ValueError(
                 "this model was fitted with base_prediction, which does not follow from the columns: "
@@ -133,13 +133,10 @@ def partial_dependence(
     rows of the prediction and of the ends of the intervals of `coverage`), and ``prediction_low`` and
     ``prediction_high``, the 10% and 90% quantiles of the predictions over the rows.
     """
-    check_is_fitted(model)
     if not hasattr(X, "iloc"):
         raise TypeError("partial_dependence takes a pandas DataFrame, whose columns have names")
     check_name("column", column, [str(name) for name in X.columns])
-    columns = ColumnwiseModel(
-        model, target=target, emphasis=emphasis, label_prior=label_prior, coverage=coverage
-    )
+    columns = ColumnwiseModel(model, target, emphasis, label_prior, coverage)
     name = next(name for name in X.columns if str(name) == column)
     tried = _usual_values(X[name], points) if values is None else pd.Series(list(values), dtype=X[name].dtype)
     rows = take_rows(X, sampled(len(X), max_rows, np.random.default_rng(random_state)))

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.utils.validation import check_is_fitted
 
 from tailwise.calibration.calibration import Predicted
 from tailwise.estimator import TailRegressor
@@ -68,10 +67,7 @@ def importance(
         check_name("measure", name, (*LOSSES, *SPREADS))
     if repeats < 2:
         raise ValueError(f"repeats must be at least 2 to show a spread, got {repeats}")
-    check_is_fitted(model)
-    columns = ColumnwiseModel(
-        model, target=target, emphasis=emphasis, label_prior=label_prior, coverage=coverage
-    )
+    columns = ColumnwiseModel(model, target, emphasis, label_prior, coverage)
     matrix, labels = columns.encode(X), checked_labels(y)
     if len(labels) != len(matrix):
         raise ValueError(f"X has {len(matrix)} rows and y has {len(labels)}")

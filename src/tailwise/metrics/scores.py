@@ -296,24 +296,20 @@ def sparsification(distribution: Distribution, y: Labels, *, by: By = "std") -> 
 
 
 def ause(
-    distribution: Distribution,
-    y: Labels,
-    *,
-    form: Literal["standard", "reference"] = "standard",
-    by: By | None = None,
+    distribution: Distribution, y: Labels, *, form: Literal["standard", "reference"] = "standard"
 ) -> float:
     """Area under the sparsification error: 0 if uncertainty ranks samples as their errors do.
 
     ``standard`` ranks by the total standard deviation and averages (error - oracle) over the share
     removed, in units of the mean absolute error. ``reference`` follows the preview code: it ranks by
     epistemic variance, removes at least one sample, and divides |error - oracle| by its own maximum;
-    it is NaN for fewer than three samples. `by` overrides the ranking of either form.
+    it is NaN for fewer than three samples.
 
     >>> round(ause(Normal(torch.zeros(3), torch.tensor([1.0, 2.0, 3.0])), [1.0, 3.0, 2.0]), 6)
     0.083333
     """
     check_name("form", form, ("standard", "reference"))
-    curves = sparsification(distribution, y, by=by or ("std" if form == "standard" else "epistemic"))
+    curves = sparsification(distribution, y, by="std" if form == "standard" else "epistemic")
     gap, n = curves.error - curves.oracle, curves.error.size
     if n < (1 if form == "standard" else 3):
         return math.nan
