@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from tailwise.calibration.calibration import Calibration, Predicted
-from tailwise.calibration.column_groups import BINS, ColumnGroups
-from tailwise.calibration.interval_scores import coverage_by_group
+from tailwise.calibration.interval_scores import BINS, ColumnGroups, coverage_by_group
 from tailwise.calibration.scaling import standard_deviation
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins

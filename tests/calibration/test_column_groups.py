@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailwise.calibration.column_groups import ColumnGroups
+from tailwise.calibration.interval_scores import ColumnGroups
 
 
 def test_values_that_training_did_not_see_have_no_group() -> None:

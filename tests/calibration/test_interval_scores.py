@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tailwise.calibration.column_groups import ColumnGroups
 from tailwise.calibration.interval_scores import (
+    ColumnGroups,
     constant_interval,
     coverage_by_group,
     intervals_by_region,

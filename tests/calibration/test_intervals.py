@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailwise.calibration.column_groups import ColumnGroups
+from tailwise.calibration.interval_scores import ColumnGroups
 from tailwise.calibration.intervals import ConformalIntervals
 from tailwise.distributions.members import Distribution, Normal
 from tailwise.labels.bins import LabelBins

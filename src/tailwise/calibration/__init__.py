@@ -3,6 +3,5 @@
 - `calibration`: calibrated predictions of one target (`calibrate`, `Calibration`, `Predicted`)
 - `scaling`: factors on the predicted spread (`fit_scaling`, `balanced_weights`, `standard_deviation`)
 - `intervals`: intervals that cover held-out labels (`ConformalIntervals`, `OwnIntervals`)
-- `column_groups`: groups of rows by the values of a column (`ColumnGroups`)
-- `interval_scores`: coverage and width by region and by column, beside a constant interval
+- `interval_scores`: coverage and width by region and by the values of a column (`ColumnGroups`)
 """

@@ -14,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tailwise.calibration.column_groups import ColumnGroups
-from tailwise.calibration.interval_scores import constant_interval, intervals_by_region
+from tailwise.calibration.interval_scores import ColumnGroups, constant_interval, intervals_by_region
 from tailwise.calibration.intervals import ConformalIntervals, Intervals, OwnIntervals, counted, effective
 from tailwise.calibration.scaling import (
     Scaling,

@@ -18,15 +18,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from tailwise.calibration.column_groups import ColumnGroups
-from tailwise.calibration.interval_scores import label_range
+from tailwise.calibration.interval_scores import ColumnGroups, label_range
 from tailwise.distributions.members import Distribution, checked_coverage
 from tailwise.labels.bins import Array, LabelBins, checked_weights
 from tailwise.labels.prior import rare_stretches
@@ -48,13 +47,7 @@ class OwnIntervals:
 
     column = ColumnGroups()
 
-    def fit(
-        self,
-        distribution: Distribution,
-        y: ArrayLike,
-        weights: ArrayLike | None = None,
-        groups: Codes | None = None,
-    ) -> Self:
+    def fit(self, *held: Any) -> Self:
         """Return these intervals."""
         return self
 

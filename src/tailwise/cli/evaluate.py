@@ -211,8 +211,7 @@ def _scores_of(
 
 def _coverage_by(values: pd.Series[Any], findings: Sequence[Finding]) -> list[dict[str, Any]]:
     """Return coverage and width of each target's intervals by the values of a column, ready for JSON."""
-    from tailwise.calibration.column_groups import ColumnGroups
-    from tailwise.calibration.interval_scores import coverage_by_group
+    from tailwise.calibration.interval_scores import ColumnGroups, coverage_by_group
 
     groups = ColumnGroups.of(values)
     codes = groups.codes(values)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -39,9 +39,8 @@ from tailwise.model.model import (
     ready,
     squeezed,
 )
-from tailwise.model.settings import Settings
+from tailwise.model.settings import Settings, bins_of, candidates, chosen_transforms
 from tailwise.model.split import MIN_HOLDOUT, Split, check_row_count, group_codes, latest_rows
-from tailwise.model.transforms import bins_of, candidates, chosen_transforms
 from tailwise.networks.backbones import make_backbone
 from tailwise.networks.draws import seeded_weights
 from tailwise.networks.heads import HEADS
@@ -422,16 +421,15 @@ def _pooled(
     if min(shares) == 1 and not training.base.given:
         return replace(training, base=NoBase()), others, replace(alone, base=held.base)
     pools = [
-        Run(_pool_of(mine.network, its.network, shares), (*mine.histories, *its.histories), mine.raw)
+        Run(
+            Pool(*cast("tuple[Network, Network]", (mine.network, its.network)), shares),
+            (*mine.histories, *its.histories),
+            mine.raw,
+        )
         for mine, its in zip(runs, others, strict=True)
     ]
     raw = tuple(pool(*both) for both in zip(held.raw, alone.raw, shares, strict=True))
     return training, pools, replace(held, raw=raw)
-
-
-def _pool_of(around: Predictor, alone: Predictor, shares: Sequence[float]) -> Pool:
-    assert isinstance(around, Network) and isinstance(alone, Network)
-    return Pool(around, alone, shares)
 
 
 def _resampled(training: Training, network: Network, data: Examples) -> Examples:

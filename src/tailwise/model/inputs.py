@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from tailwise.calibration.column_groups import MAX_GROUPS, ColumnGroups
+from tailwise.calibration.interval_scores import MAX_GROUPS, ColumnGroups
 from tailwise.lookup import check_name
 from tailwise.tables.columns import check_column, check_infinity
 from tailwise.tables.encode import TablePreprocessor

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import nn
 
-from tailwise.lookup import check_name
+from tailwise.calibration.calibration import latent_bins
+from tailwise.distributions.transform import AnyTransform, Identity, Log, Tabulated, Transform, YeoJohnson
+from tailwise.labels.bins import LabelBins, LabelSummary
+from tailwise.lookup import check_name, nearest
 from tailwise.methods import get_method
-from tailwise.model.base import MakeBase, resolve_bases
+from tailwise.model.base import Base, MakeBase, resolve_bases
 from tailwise.model.inputs import (
     Inputs,
     PictureInputs,
@@ -26,7 +30,6 @@ from tailwise.model.inputs import (
     augmentation,
     picture_config,
 )
-from tailwise.model.transforms import check_transform
 from tailwise.networks.backbones import BACKBONES
 from tailwise.networks.images import IMAGE_BACKBONES
 from tailwise.networks.parts import Method
@@ -49,6 +52,7 @@ else:
     from sklearn.base import RegressorMixin as RegressorMixin
 
 logger = logging.getLogger(__name__)
+Floats = NDArray[np.float64]
 BackboneChoice = str | nn.Module | Callable[[], nn.Module]
 
 AROUND, ALONE = "mlp-ple", "realmlp"
@@ -79,7 +83,7 @@ class Settings(BaseEstimator):
     bins: int | ArrayLike | None = _parameter(None, _COUNT, "array-like", None)
     bounds: Any = _parameter(None, object)  # `tailwise.distributions.truncation.bounds_of` does
     keep_values: bool = _parameter(True, "boolean")
-    target_transform: Any = _parameter("auto", object)  # `tailwise.model.transforms.check_transform` does
+    target_transform: Any = _parameter("auto", object)  # `check_transform` does
     epochs: int | Literal["auto"] = _parameter("auto", _COUNT, _AUTO)
     batch_size: int | Literal["auto"] = _parameter("auto", _COUNT, _AUTO)
     lr: float | Literal["auto"] = _parameter("auto", Interval(Real, 0, None, closed="neither"), _AUTO)
@@ -248,3 +252,67 @@ def stream_config(rows: int) -> dict[str, Any]:
         "batch_size": max(small["batch_size"], min(2 ** round(math.log2(max(rows, 200) / 200)), 8192)),
         "lr": 3e-3,
     }
+
+
+# -- labels: which transform a model is fitted on, and their bins ----------------------------------
+
+TRANSFORMS = ("auto", "log", "yeo-johnson")
+SKEWED = 1.0
+"""Labels of this skewness or more are candidates for a logarithm."""
+
+
+def check_transform(asked: Any) -> None:
+    """Raise an error for a `target_transform` that is none."""
+    if isinstance(asked, str):
+        if asked not in TRANSFORMS:
+            raise ValueError(f"unknown target_transform {asked!r}{nearest(asked, TRANSFORMS)}, or None")
+    elif asked is not None and (isinstance(asked, type) or not hasattr(asked, "inverse_transform")):
+        raise TypeError(
+            "target_transform must be 'auto', 'log', 'yeo-johnson', a scikit-learn transformer with "
+            f"inverse_transform, or None, not {asked!r:.80}"
+        )
+
+
+def candidates(asked: Any, labels: Floats) -> list[AnyTransform]:
+    """Return the transforms to choose from for the labels of a target; several only for ``"auto"``. (N,)"""
+    if asked is None or labels.min() == labels.max():
+        return [Identity()]
+    if not isinstance(asked, str):
+        return [Tabulated.of(asked, labels)]
+    if asked == "auto":
+        skewed = labels.min() >= 0 and stats.skew(labels / labels.max()) >= SKEWED
+        return [Identity(), Log.of(labels)] if skewed else [Identity()]
+    return [Log.of(labels) if asked == "log" else YeoJohnson.of(labels)]
+
+
+def chosen_transforms(base: Base, choices: list[list[AnyTransform]]) -> list[AnyTransform]:
+    """Return the transform of each target: that of its base, or the first to choose from without one."""
+    return [fitted.transform for fitted in base.targets] or [choice[0] for choice in choices]
+
+
+def bins_of(transform: Transform, labels: Floats, weight: ArrayLike | None, **bins: Any) -> LabelBins:
+    """Return bins of labels that were chosen for latent labels; `bins` are options of `LabelBins`. (N,)"""
+    if transform.is_identity or "edges" in bins:
+        chosen = LabelBins.from_labels(labels, weight=weight, **bins)
+        if (np.diff(latent_bins(chosen, transform).edges) <= 0).any():
+            raise ValueError("several edges of bins lie beyond the labels that target_transform allows")
+        return chosen
+    return in_label_units(transform, LabelBins.from_labels(transform.latents(labels), weight=weight, **bins))
+
+
+def in_label_units(transform: Transform, bins: LabelBins) -> LabelBins:
+    """Return bins of latent labels as bins of labels."""
+    if transform.is_identity:
+        return bins
+    edges = transform.labels(bins.edges)
+    return LabelBins(edges, bins.counts, f"{len(bins)} bins of equal width after the target transform")
+
+
+def bins_from_summary(transform: Transform, summary: LabelSummary, **bins: Any) -> LabelBins:
+    """Return bins, without counts, as `bins_of` chooses them, of labels that do not fit in memory."""
+    if transform.is_identity or "edges" in bins:
+        return LabelBins.from_summary(summary, **bins)
+    low, high = transform.latents(np.array([summary.low, summary.high]))
+    values = None if summary.values is None else transform.latents(summary.values)
+    latent = LabelSummary(summary.count, float(low), float(high), values, transform.latents(summary.sample))
+    return in_label_units(transform, LabelBins.from_summary(latent, **bins))

@@ -21,9 +21,8 @@ from tailwise.model.base import FOLDS, Base, deal_folds, fit_base
 from tailwise.model.fit import Held, Training, bounds_of_targets, labels_of_targets
 from tailwise.model.inputs import TableInputs
 from tailwise.model.model import Model, beside_features, latent_offset, squeezed
-from tailwise.model.settings import Settings
+from tailwise.model.settings import Settings, bins_from_summary, candidates, chosen_transforms
 from tailwise.model.split import MIN_HOLDOUT
-from tailwise.model.transforms import bins_from_summary, candidates, chosen_transforms
 from tailwise.streams.sources import SOURCE, FrameRows, RayRows, RowStream, Shard, as_row_stream
 from tailwise.streams.survey import (
     BinCounts,

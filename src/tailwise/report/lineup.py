@@ -23,8 +23,8 @@ from tailwise.distributions.transform import Log
 from tailwise.labels.bins import checked_labels
 from tailwise.labels.kernels import label_weights
 from tailwise.model.base import AUTO, CrossFit, CrossFitted, deal_folds, resolve_bases
+from tailwise.model.settings import candidates
 from tailwise.model.split import deal_group_folds, group_codes
-from tailwise.model.transforms import candidates
 from tailwise.report.scores import Floats, Scores, Seen
 from tailwise.tables.inputs import take_rows
 from tailwise.tables.rows import merge_equal_rows
