@@ -19,9 +19,12 @@ from tailwise.calibration.scaling import (
     balanced_weights,
     fit_scaling,
     split_variance,
+    standard_deviation,
 )
 from tailwise.distributions.members import NIG, Mixture, Normal
+from tailwise.distributions.truncation import Bounds
 from tailwise.labels.bins import LabelBins
+from tailwise.labels.prior import LabelDensity, emphasis
 
 FLOAT32_NIG = NIG(torch.tensor([0.0, 1.0]), 2.0, 3.0, 4.0)
 
@@ -91,17 +94,6 @@ def test_mixture_fit_is_as_good_as_a_grid_search():
     grid = [VarianceScaling(w) for w in np.geomspace(1e-3, 1e3, 601)]
     assert found <= min(mean_nll(s.apply(predicted), y) for s in grid) + 1e-5
     assert found < mean_nll(predicted, y) - 0.02
-
-
-def test_nig_scaling_acts_on_each_parameter():
-    scaled = NIGScaling(2.0, 0.5, 3.0).apply(FLOAT32_NIG)
-    assert scaled.gamma.tolist() == [0.0, 1.0]
-    assert scaled.nu.tolist() == [4.0, 4.0]
-    assert scaled.alpha.tolist() == [2.0, 2.0]
-    assert scaled.beta.tolist() == [12.0, 12.0]
-    assert scaled.alpha.dtype == torch.float32
-    mixture = NIGScaling(2.0, 0.5, 3.0).apply(Mixture([FLOAT32_NIG, FLOAT32_NIG]))
-    assert mixture.components.beta.tolist() == [[12.0, 12.0]] * 2
 
 
 KINDS = {
@@ -180,3 +172,31 @@ def test_balanced_weights_give_every_bin_the_same_say():
 def test_errors_say_what_is_wrong(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+SHOTS = LabelBins.from_labels(np.repeat([0, 1, 2], [300, 50, 5]))  # many, medium, few
+
+
+def beliefs(alpha: list[float]) -> NIG:
+    return NIG(torch.tensor([1.0, 2.0, 9.0], dtype=torch.float64), 3.0, torch.tensor(alpha).double(), 2.0)
+
+
+@pytest.mark.parametrize("kind", ["alone", "mixture", "tilted", "bounded"])
+def test_standard_deviation_is_exact_unless_a_tail_is_very_heavy(kind):
+    def predictions(alpha):
+        own = beliefs(alpha)
+        if kind == "mixture":
+            own = Mixture([own, beliefs([4.0, 4.0, 4.0])], torch.tensor([0.3, 0.7]))
+        if kind == "bounded":
+            return Bounds(0.0).apply(own)
+        return emphasis(LabelDensity.from_bins(SHOTS), 1.0).apply(own) if kind == "tilted" else own
+
+    usual = predictions([1.25, 1.5, 4.0])
+    np.testing.assert_array_equal(standard_deviation(usual), usual.std)
+    heavy = predictions([1.0001, 0.9, 4.0])
+    found = standard_deviation(heavy)
+    assert heavy.std[0] > 20 * found[0] and heavy.std[1].isinf()
+    np.testing.assert_allclose(found[2], heavy.std[2])
+    low, high = heavy.interval(0.9)
+    assert (((high - low) / found)[:2] > 0.9).all() and (((high - low) / found)[:2] < 3.5).all()
+    torch.testing.assert_close(standard_deviation(heavy[:1]), found[:1])

@@ -34,7 +34,6 @@ from tailwise.model.model import (
     beside_features,
     latent_offset,
     network_prediction,
-    of_target,
     offset_tensor,
     ready,
     squeezed,
@@ -144,8 +143,8 @@ class Held:
     def of(cls, raw: Distribution, examples: Examples, select: Index, confirm: Index) -> Held:
         """Put predictions of a network beside their rows. raw: (n,) or (n, T)"""
         targets = examples.y.shape[1]
-        columns = tuple(of_target(raw, t, targets > 1) for t in range(targets))
-        return cls(columns, examples.y, examples.groups, select, confirm, examples.base)
+        columns = [raw[:, t] for t in range(targets)] if targets > 1 else [raw]
+        return cls(tuple(columns), examples.y, examples.groups, select, confirm, examples.base)
 
     def calibrations(
         self, labels: Sequence[Labels], recipes: Sequence[CalibrationRecipe]
@@ -511,12 +510,12 @@ def checked_labels(X: Any, y: Any, targets: int | None = None) -> Floats:
 
 def bounds_of_targets(asked: Any, columns: Sequence[Floats] | Floats) -> list[Bounds]:
     """Return the bounds of each target, as given or as observed in its labels. (T, N)"""
-    pair = isinstance(asked, list | tuple) and all(end is None or isinstance(end, Real) for end in asked)
-    if len(columns) > 1 and isinstance(asked, list | tuple) and not pair:
-        if len(asked) != len(columns):
-            raise ValueError(f"bounds has {len(asked)} entries for {len(columns)} targets")
-        return [bounds_of(ends, column) for ends, column in zip(asked, columns, strict=True)]
-    return [bounds_of(asked, column) for column in columns]
+    each = isinstance(asked, list | tuple) and not all(end is None or isinstance(end, Real) for end in asked)
+    if len(columns) == 1 or not each:
+        asked = [asked] * len(columns)
+    if len(asked) != len(columns):
+        raise ValueError(f"bounds has {len(asked)} entries for {len(columns)} targets")
+    return [bounds_of(ends, column) for ends, column in zip(asked, columns, strict=True)]
 
 
 def labels_of_targets(
@@ -542,9 +541,9 @@ def labels_of_targets(
 
 def _watched(inputs: Inputs, eval_set: Any, given: int, targets: int) -> Rows:
     """Return the rows of an `eval_set`, to stop and calibrate by."""
-    X, y = checked_eval_set(eval_set)
     if given:
         raise ValueError("eval_set cannot be used with base_prediction: leave one of them out")
+    X, y = checked_eval_set(eval_set)
     labels = checked_labels(X, y, targets)
     return Rows(inputs.checked(X), labels, np.ones(len(labels)), np.empty((len(labels), 0)))
 

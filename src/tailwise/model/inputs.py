@@ -210,13 +210,15 @@ class TableInputs:
 
     def encode(self, X: Any) -> Encoded:
         """Return features, numbers and groups of each row."""
-        return self._encoded(self.encoder.matrix(X), self._codes(X))
+        matrix, groups = self.encoder.matrix(X), np.zeros(row_count(X), np.int64)
+        if self.groups.names:
+            groups = self.groups.codes(_table_column(X, self.groups.column))
+        return Encoded(matrix, groups, self.encoder)
 
     @property
     def encoder(self) -> TablePreprocessor:
         """The fitted encoding of the table."""
-        if self.preprocessor is None:
-            raise ValueError("the encoding of the table is not fitted yet")
+        assert self.preprocessor is not None
         return self.preprocessor
 
     def numbers(self, X: Any) -> Floats:
@@ -230,8 +232,8 @@ class TableInputs:
     def from_numbers(self, numbers: Floats) -> Encoded:
         """Return rows of `numbers` as a model takes them."""
         if not self.groups.names:
-            return self._encoded(numbers, np.zeros(len(numbers), np.int64))
-        return self._encoded(np.ascontiguousarray(numbers[:, :-1]), numbers[:, -1].astype(np.int64))
+            return Encoded(numbers, np.zeros(len(numbers), np.int64), self.encoder)
+        return Encoded(np.ascontiguousarray(numbers[:, :-1]), numbers[:, -1].astype(np.int64), self.encoder)
 
     @property
     def places(self) -> dict[str, list[int]]:
@@ -243,28 +245,19 @@ class TableInputs:
             places[name] = [*places[name], len(self.encoder.numeric.center)]
         return places
 
-    def _encoded(self, matrix: Floats, groups: Rows) -> Encoded:
-        return Encoded(matrix, groups, self.encoder)
-
-    def _codes(self, X: Any) -> Rows:
-        if not self.groups.names:
-            return np.zeros(row_count(X), np.int64)
-        return self.groups.codes(_table_column(X, self.groups.column))
-
 
 def _table_column(X: Any, column: str | int) -> Any:
     """A column of a checked table, by name or, if it has no names, by number. (N,)"""
-    if hasattr(X, "columns"):
-        names = [str(name) for name in X.columns]
-        if isinstance(column, str):
-            check_name("column of conformal_by", column, names)
-        elif column >= len(names):
-            raise ValueError(f"conformal_by={column} is not one of {len(names)} columns")
-        return X[X.columns[names.index(column) if isinstance(column, str) else column]]
+    names = [str(name) for name in getattr(X, "columns", ())]
     if isinstance(column, str):
-        raise ValueError(f"conformal_by={column!r} names a column, but X has no names: give its number")
+        if not names:
+            raise ValueError(f"conformal_by={column!r} names a column, but X has no names: give its number")
+        check_name("column of conformal_by", column, names)
+        column = names.index(column)
     if column >= X.shape[1]:
         raise ValueError(f"conformal_by={column} is not one of {X.shape[1]} columns")
+    if names:
+        return X.iloc[:, column]
     values = X[:, [column]]
     return (values.toarray() if hasattr(values, "toarray") else values)[:, 0]
 

@@ -262,8 +262,3 @@ def offset_tensor(offset: Floats) -> Tensor | None:
 def squeezed(values: Floats) -> Floats:
     """Return values of one target without its dimension. (N, 1) -> (N,)"""
     return values[:, 0] if values.shape[1] == 1 else values
-
-
-def of_target(prediction: Distribution, t: int, several: bool) -> Distribution:
-    """Return the predictions of one target. (N,) or (N, T) -> (N,)"""
-    return prediction[:, t] if several else prediction

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from tailwise.labels.bins import LabelBins
 from tailwise.model.base import FOLDS, deal_folds
 from tailwise.tables.rows import label_holdout
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -38,16 +41,24 @@ def group_codes(groups: ArrayLike, rows: int) -> Rows:
     """Return the number of each row's group; a missing group is an error. (N,)"""
     import pandas as pd
 
-    values = pd.Series(np.asarray(groups).reshape(-1))
-    if len(values) != rows:
-        raise ValueError(f"groups has {len(values)} values for {rows} rows")
-    if values.isna().any():
-        row = int(values.isna().to_numpy().argmax())
-        raise ValueError(f"groups is missing in row {row}: give every row a group")
+    values = _one_per_row(groups, rows, "groups")
     codes = np.asarray(pd.factorize(values)[0], np.int64)
     if codes.max() == 0:
         raise ValueError("all rows are in one group, so none can be held out: leave groups out")
     return codes
+
+
+def _one_per_row(given: Any, rows: int, name: str) -> pd.Series[Any]:
+    """Return values for each row, all of which must be there. (N,)"""
+    import pandas as pd
+
+    values = pd.Series(np.asarray(given).reshape(-1))
+    if len(values) != rows:
+        raise ValueError(f"{name} has {len(values)} values for {rows} rows")
+    if values.isna().any():
+        row = int(values.isna().to_numpy().argmax())
+        raise ValueError(f"{name} is missing in row {row}: fill or drop it")
+    return values
 
 
 def deal_group_folds(labels: Floats, groups: Rows, seed: int, folds: int = FOLDS) -> Rows:
@@ -118,7 +129,13 @@ class Split:
         rows, most = np.arange(len(labels)), FOLDS
         if groups is not None:
             most = min(FOLDS, int(groups.max()) + 1)
-        fold = _dealt(labels, groups, seed, most)
+
+        def dealt(count: int) -> Rows:
+            if groups is None:
+                return deal_folds(labels, seed, count)
+            return deal_group_folds(labels, groups, seed, count)
+
+        fold = dealt(most)
         if folds == "auto":
             folds = FOLDS if most == FOLDS and MIN_FOLD_ROWS * FOLDS <= len(rows) <= MAX_FOLDED_ROWS else 1
         if alone:
@@ -126,7 +143,7 @@ class Split:
         if folds > 1:
             if len(rows) < folds:
                 raise ValueError(f"folds={folds} needs at least {folds} rows, got n_samples={len(rows)}")
-            own = fold if folds == most else _dealt(labels, groups, seed, folds)
+            own = fold if folds == most else dealt(folds)
             return cls(
                 tuple((np.flatnonzero(own != k), np.flatnonzero(own == k)) for k in range(folds)), fold
             )
@@ -141,12 +158,6 @@ class Split:
         return cls(((train, held) if len(train) and len(held) else (rows, rows),), fold)
 
 
-def _dealt(labels: Floats, groups: Rows | None, seed: int, folds: int) -> Rows:
-    return (
-        deal_folds(labels, seed, folds) if groups is None else deal_group_folds(labels, groups, seed, folds)
-    )
-
-
 def latest_rows(time: Any, rows: int, share: float) -> tuple[Rows, Rows]:
     """Return the earlier rows, to train on, and the latest share of them, to hold out.
 
@@ -154,11 +165,7 @@ def latest_rows(time: Any, rows: int, share: float) -> tuple[Rows, Rows]:
     """
     import pandas as pd
 
-    times = pd.Series(np.asarray(time).reshape(-1) if not isinstance(time, pd.Series) else time.to_numpy())
-    if len(times) != rows:
-        raise ValueError(f"time has {len(times)} values for {rows} rows")
-    if times.isna().any():
-        raise ValueError(f"time is missing in row {int(times.isna().to_numpy().argmax())}: fill or drop it")
+    times = _one_per_row(time, rows, "time")
     if times.dtype.kind not in "biufmM":
         dates = pd.to_datetime(times, format="ISO8601", errors="coerce", utc=True)
         if dates.isna().any():
