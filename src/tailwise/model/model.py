@@ -25,7 +25,7 @@ from tailwise.training.loop import FitResult, predict
 Floats = NDArray[np.float64]
 P = TypeVar("P", Network, Predictor)
 
-PART = 4096
+PART = 8192
 """Rows that are predicted at a time, from their encoding to their intervals, which bounds the memory."""
 TABLE_BATCH = 512
 """Rows of a table that go through networks at a time: so many stay in the processor's cache."""
