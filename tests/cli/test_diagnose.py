@@ -55,3 +55,10 @@ def test_an_unforeseen_error_is_one_line_too(run: Run, place: Path, monkeypatch:
     assert out.exit_code == 1 and "unexpected KeyError" in out.stderr and "TAILWISE_DEBUG" in out.stderr
     monkeypatch.setenv("TAILWISE_DEBUG", "1")
     assert isinstance(run("diagnose", place / "houses.csv", "-t", "price").exception, KeyError)
+
+
+def test_doctor_names_versions_and_extras(run: Run) -> None:
+    facts = json.loads(run("doctor", "--json").stdout)
+    assert facts["packages"]["numpy"] and facts["devices"][0] == "cpu" and facts["threads"] >= 1
+    assert set(facts["extras"].get("serve", {})) <= {"fastapi", "uvicorn", "prometheus-client"}
+    assert "numpy" in run("doctor").stdout

@@ -37,25 +37,6 @@ def test_predictions_beside_kept_columns(run: Run, place: Path, tmp_path: Path) 
     assert out.exit_code == 1 and "'std' of --keep has the name of a prediction" in out.stderr
 
 
-def test_columns_of_another_type_than_in_training(
-    run: Run, sample: Sample, place: Path, tmp_path: Path
-) -> None:
-    sample(20).assign(kind=7).to_csv(tmp_path / "odd.csv", index=False)
-    line = ["predict", place / "m.tailwise"]
-    out = run(*line, tmp_path / "odd.csv", "-o", tmp_path / "p.csv")
-    assert out.exit_code == 0, out.stderr
-    sample(20, text=True).assign(x="far").to_csv(tmp_path / "odder.csv", index=False)
-    out = run(*line, tmp_path / "odder.csv", "-o", tmp_path / "q.csv")
-    assert out.exit_code == 1 and "column 'x'" in out.stderr and "'far'" in out.stderr
-    assert not (tmp_path / "q.csv").exists()
-    stray = sample(20, text=True).astype({"x": object})
-    stray.loc[4, "x"] = "far"
-    stray.to_csv(tmp_path / "stray.csv", index=False)
-    out = run(*line, tmp_path / "stray.csv", "-o", tmp_path / "q.csv")
-    assert out.exit_code == 0
-    assert out.stderr.count("note: column 'x'") == 1 and "line 6" in out.stderr
-
-
 def test_values_that_training_never_had_are_noted_once(
     run: Run, sample: Sample, place: Path, pair: Path, tmp_path: Path
 ) -> None:
@@ -317,6 +298,9 @@ def test_nothing_is_overwritten_without_force(run: Run, place: Path, tmp_path: P
         (["evaluate", "n.tailwise", "new.csv", "-t", "price", "-t", "price"], "as a target twice"),
         (["predict", "n.tailwise", "new.csv", "-o", "-", "--json"], "both use standard output"),
         (["fit", "houses.csv", "-t", "price", "-o", "n", "--report", "n"], "--report name the same file"),
+        (["fit", "houses.csv", "-t", "price", "-o", "."], ". is a folder: name a file in it"),
+        (["fit", "houses.csv", "-t", "price", "-o", "new.csv/m"], "cannot write new.csv/m: no file can be"),
+        (["predict", "n.tailwise", "new.csv", "-o", "t.xlsx"], "use .csv"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(

@@ -4,36 +4,10 @@ import io
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tailwise.cli.output import (
-    check_outputs,
-    print_json,
-    print_table,
-    resumable,
-)
-
-
-def check(path: Path | str, **options: Any) -> None:
-    check_outputs({"--out": path}, **options)
-
-
-def test_an_output_must_not_cost_a_file(tmp_path: Path) -> None:
-    there = tmp_path / "t.csv"
-    there.write_text("a\n")
-    with pytest.raises(ValueError, match=r"already exists: .* with --force"):
-        check(there, force=False)
-    with pytest.raises(ValueError, match="also an input"):
-        check(there, force=True, inputs=["-", tmp_path / "none", there])
-    check(there, force=True, inputs=[tmp_path / "none"])
-    with pytest.raises(ValueError, match=r"^\. is a folder: name a file in it"):
-        check_outputs({"--out": Path(".")}, force=False)
-    with pytest.raises(ValueError, match="is a folder"):
-        check(tmp_path, force=True)
-    with pytest.raises(ValueError, match="no file can be created in"):
-        check(there / "x.csv", force=True)
+from tailwise.cli.output import print_json, print_table, resumable
 
 
 def test_an_interruption_says_whether_the_command_can_resume(tmp_path: Path) -> None:

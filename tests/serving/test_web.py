@@ -49,9 +49,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"coverage": 0.5}, {"rare": 0.6}, {"emphasis": 1.0, "quantiles": [0.1, 0.9]}],
-    ids=str,
+    "options", [{}, {"coverage": 0.5}, {"rare": 0.6}, {"emphasis": 1.0, "quantiles": [0.1, 0.9]}], ids=str
 )
 def test_answers_are_those_of_predict(
     options: dict[str, Any], running: Running, model: TailRegressor, table: pd.DataFrame

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
 from typing import Annotated, Any, get_type_hints
@@ -98,15 +98,9 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     listed: list[Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
-        if name not in groups:
-            listed.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
-            continue
-        kinds = get_type_hints(groups[name], include_extras=True)
-        for option in fields(groups[name]):
-            default = Parameter.empty if option.default is MISSING else option.default
-            listed.append(
-                Parameter(option.name, Parameter.KEYWORD_ONLY, default=default, annotation=kinds[option.name])
-            )
+        options = inspect.signature(groups[name]).parameters.values() if name in groups else [parameter]
+        kinds = get_type_hints(groups.get(name, command), include_extras=True)
+        listed += [o.replace(kind=Parameter.KEYWORD_ONLY, annotation=kinds[o.name]) for o in options]
 
     @wraps(command)
     def call(**options: Any) -> None:

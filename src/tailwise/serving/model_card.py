@@ -37,6 +37,10 @@ def model_card(model: TailRegressor, *, name: str, test: Mapping[str, Any] | Non
     """Return the card of a fitted model; `test` is what ``tailwise evaluate --json`` printed."""
     fitted, count = model.model_, getattr(model, "n_features_in_", None)
     unnamed = f"{model.n_targets_} targets without names" if fitted.several else "a target without a name"
+    try:
+        columns = Columns.of(model).all
+    except ValueError:  # no table, or a base of your own
+        columns = ()
     bounds = [target.labels.bounds for target in fitted.targets]
     templates = Environment(loader=PackageLoader("tailwise.serving"), trim_blocks=True, lstrip_blocks=True)
     templates.filters["cell"] = _cell
@@ -49,7 +53,7 @@ def model_card(model: TailRegressor, *, name: str, test: Mapping[str, Any] | Non
         title=title_of(model),
         training=_training(model),
         targets=[_target(model, t) for t in range(model.n_targets_)],
-        columns=_columns(model),
+        columns=columns,
         held_out=fitted.record.held_out,
         findings=[_finding(finding) for finding in (test or {}).get("targets") or ([test] if test else [])],
         intervals=model.explain_intervals(),
@@ -102,20 +106,9 @@ def _target(model: TailRegressor, t: int) -> dict[str, Any]:
     }
 
 
-def _columns(model: TailRegressor) -> list[tuple[str, ...]] | None:
-    try:
-        columns = Columns.of(model).all
-    except ValueError:
-        return None
-    notes = [f"{len(column.categories)} categories" if column.categories else "" for column in columns]
-    return [(c.name, c.kind, "yes" if c.nullable else "no", n) for c, n in zip(columns, notes, strict=True)]
-
-
 def _finding(finding: Mapping[str, Any]) -> dict[str, Any]:
     """Return the verdict and the figures of a test of one target."""
-    verdict = finding.get("verdict")
-    if not isinstance(verdict, Mapping) or not isinstance(finding.get("regions"), Mapping):
-        raise ValueError("the report has no figures: give what `tailwise evaluate --json` printed")
+    verdict = finding["verdict"]
     sentences = (verdict["headline"], *verdict["sentences"], verdict["advice"])
     rows = [
         (title, region, int(row["n"]), *(_figure(row, f) for f in FIGURES))
