@@ -11,7 +11,6 @@ import pytest
 from tailwise import TailRegressor
 from tailwise.data import label_holdout
 from tailwise.labels.bins import LabelBins
-from tailwise.report import contest as module
 from tailwise.report.contest import DEFAULT, Contest, check_name, run_contest
 
 Rows = tuple[pd.DataFrame, np.ndarray]
@@ -64,28 +63,6 @@ def test_finished_seeds_are_not_run_again(
         run_contest(replace(contest, labels=contest.labels + 1), [3], out=out)
     with pytest.raises(ValueError, match="belongs to other settings: delete it"):
         run_contest(replace(contest, epochs=2), [3], out=out)
-
-
-@pytest.mark.parametrize(("workers", "processes"), [(1, []), (2, [2])])
-def test_every_seed_is_run(
-    contest: Contest,
-    lines: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    workers: int,
-    processes: list[int],
-) -> None:
-    asked: list[int] = []
-
-    def parallel(count: int, return_as: str) -> Any:
-        asked.append(count)
-        return lambda jobs: [function(*arguments) for function, arguments, _ in list(jobs)[::-1]]
-
-    monkeypatch.setattr(module, "Parallel", parallel)
-    monkeypatch.setattr(Contest, "records", lambda self, seed: [{**line, "seed": seed} for line in lines[1]])
-    found = run_contest(contest, [0, 1, 2], out=tmp_path / "r.jsonl", workers=workers)
-    assert [line["seed"] for line in found] == [0] * 6 + [1] * 6 + [2] * 6
-    assert asked == processes
 
 
 def test_balanced_rows_are_equally_many_of_every_bin(new_rows: Rows) -> None:

@@ -62,24 +62,6 @@ def test_golden_figures():
     assert (quarter.tail_range, outlier.tail_range) == (0.0, pytest.approx(0.99, abs=1e-3))
 
 
-@pytest.mark.parametrize(
-    ("name", "verdict"),
-    [
-        ("uniform", "balanced"),
-        ("small uniform", "balanced"),
-        ("normal", "imbalanced"),
-        ("exponential", "strongly imbalanced"),
-        ("lognormal", "strongly imbalanced"),
-        ("zeros", "strongly imbalanced"),
-        ("cauchy", "strongly imbalanced"),
-        ("left", "imbalanced"),
-        ("ratings", "mildly imbalanced"),
-    ],
-)
-def test_verdicts(name, verdict):
-    assert diagnose(LABELS[name]).verdict == verdict
-
-
 def test_abalone():
     found = diagnose(load_abalone()["Rings"])
     assert found.verdict == "imbalanced"
@@ -93,23 +75,33 @@ def test_abalone():
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "verdict", "words"),
     [
-        ("uniform", ["Do nothing: plain training will do.", "set bounds to 0,1"]),
-        ("normal", ["method 'vir'", "balanced MAE"]),
-        ("exponential", ["wide intervals"]),
-        ("zeros", ["Predict first whether a label is 0", "set target_transform to auto or log", "two-part"]),
-        ("capped", ["exactly 1, the largest label: if they were capped"]),
-        ("lognormal", ["The outermost 1% of the labels span", "of the range has no label at all"]),
-        ("cauchy", ["target_transform to yeo-johnson"]),
-        ("left", ["Skewed to the left"]),
-        ("ratings", ["Start with plain training"]),
+        ("small uniform", "balanced", ["Do nothing"]),
+        ("uniform", "balanced", ["Do nothing: plain training will do.", "set bounds to 0,1"]),
+        ("normal", "imbalanced", ["method 'vir'", "balanced MAE"]),
+        ("exponential", "strongly imbalanced", ["wide intervals"]),
+        (
+            "zeros",
+            "strongly imbalanced",
+            ["Predict first whether a label is 0", "target_transform to auto or log", "two-part"],
+        ),
+        ("capped", "mildly imbalanced", ["exactly 1, the largest label: if they were capped"]),
+        (
+            "lognormal",
+            "strongly imbalanced",
+            ["The outermost 1% of the labels span", "of the range has no label at all"],
+        ),
+        ("cauchy", "strongly imbalanced", ["target_transform to yeo-johnson"]),
+        ("left", "imbalanced", ["Skewed to the left"]),
+        ("ratings", "mildly imbalanced", ["Start with plain training"]),
     ],
 )
-def test_advice(name, words):
+def test_verdicts_and_advice(name, verdict, words):
     advice = advice_for(LABELS[name])
     assert all(word in advice for word in words), advice
-    assert ("wide intervals" in advice) == (diagnose(LABELS[name]).verdict == "strongly imbalanced")
+    assert diagnose(LABELS[name]).verdict == verdict
+    assert ("wide intervals" in advice) == (verdict == "strongly imbalanced")
 
 
 def test_a_value_that_many_labels_have():

@@ -8,7 +8,6 @@ import re
 from copy import copy
 from dataclasses import replace
 from html import unescape
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -43,35 +42,6 @@ from tests.report.made import Table, lined_up, scored
 Rows = tuple[pd.DataFrame, np.ndarray]
 
 
-class Reader(HTMLParser):
-    """Headings, ids, pictures and anything that would be loaded from elsewhere."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.headings: list[str] = []
-        self.ids: list[str] = []
-        self.pictures: list[str] = []
-        self.loaded: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.open.append(tag)
-        if given.get("id"):
-            self.ids.append(str(given["id"]))
-        if tag == "svg":
-            self.pictures.append(str(given.get("aria-label")))
-        if tag in ("script", "iframe", "img") or str(given.get("src") or given.get("href") or "").startswith(
-            "http"
-        ):
-            self.loaded.append(f"{tag} {given}")
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] in ("h1", "h2", "h3") and data.strip():
-            self.headings.append(data.strip())
-
-
 CHARTS = [
     "How common each label is", "Error along the label", "Predicted against true",
     "Do the intervals contain the label?", "How wide are the intervals?",
@@ -81,19 +51,20 @@ FIRST = ["Error for rare labels", "Error for common labels", "Error for all labe
 
 
 def test_the_page_has_every_part_in_order(page: str, lineup: Lineup) -> None:
-    read = Reader(page)
-    assert read.headings[1:] == [
+    headings = re.findall(r"<h[123][^>]*>(.*?)</h", page)
+    ids, pictures = re.findall(r'\bid="([^"]+)"', page), re.findall(r'<svg[^>]* aria-label="([^"]+)"', page)
+    assert headings[1:] == [
         *FIRST, "The dial between common and rare labels", "Verdict", *CHARTS,
             "Which columns drive the tail", "Rows to look at",
         "Largest errors", "Widest intervals", "Figures by region", "How to reproduce this",
         "Reliability",
     ]  # fmt: skip
-    assert len(read.ids) == len(set(read.ids))
-    assert len(read.pictures) == 8 and all(len(text) > 40 for text in read.pictures)
+    assert len(ids) == len(set(ids))
+    assert len(pictures) == 8 and all(len(text) > 40 for text in pictures)
     assert len(page.encode()) < 2_000_000
     assert "break-after: avoid" in page  # on paper no heading stays behind alone
     for name in re.findall(r'(?:url\(#|href="#)([^")]+)', page):
-        assert name in read.ids
+        assert name in ids
     assert "currentColor" in page and INK not in page.split("</style>")[1]
     verdict = judge(lineup)
     assert f'<div class="verdict {verdict.status}"><p class="headline">{escape(verdict.headline)}' in page
@@ -106,7 +77,9 @@ def test_strings_of_the_data_are_escaped(page: str) -> None:
 
 
 def test_nothing_is_loaded_and_only_the_script_of_the_dial_may_run(page: str) -> None:
-    assert Reader(page).loaded == ["script {}"] and "@import" not in page
+    assert not re.findall(
+        r'<(?:iframe|img|link)[^>]*(?:src|href)="(?!data:)|="https?:(?!//www.w3.org)|@import', page
+    )
     (code,) = re.findall(r"<script>(.*?)</script>", page, re.S)
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', page)

@@ -11,7 +11,7 @@ from tailwise import TailRegressor
 from tailwise.distributions.members import Normal
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.prior import rarest
-from tailwise.report.scores import EMPHASES, LEVELS, Dial, Scores, Seen
+from tailwise.report.scores import LEVELS, Scores, Seen
 
 Rows = tuple[pd.DataFrame, np.ndarray]
 
@@ -108,29 +108,6 @@ def test_errors_are_those_of_predictions_at_every_emphasis(
         assert figures["coverage"][k] == ((lower <= y) & (y <= upper))[few].mean()
         assert figures["width"][k] == pytest.approx((upper - lower)[few].mean())
     assert dial.point(vir) == (pytest.approx(vir.error.mean()), pytest.approx(vir.error[rare].mean()))
-
-
-def turned(scores: Scores, rare: float, common: float, emphasis: float) -> Dial:
-    """A dial by hand: at emphasis 0 the error is 4 for rare labels and 1 for the others."""
-    mask = np.arange(scores.y.size) < 45
-    assert scores.calibration is not None
-    prior = replace(scores.calibration.prior, emphasis=emphasis)
-    used, *settings = (
-        replace(scores, calibration=replace(scores.calibration, prior=prior)) for _ in (0, *EMPHASES)
-    )
-    used.__dict__["error"] = np.where(mask, rare, common)  # a cached property
-    for t, setting in zip(EMPHASES, settings, strict=True):
-        setting.__dict__["error"] = np.where(mask, 4.0 - 2 * t, 1.0 + t)
-    return Dial(used, EMPHASES, mask, tuple(settings))
-
-
-def test_costs_and_gains_of_the_dial(vir: Scores) -> None:
-    assert turned(vir, 3.0, 1.5, 0.5).changes == {"rare": (3, 4), "others": (1.5, 1)}
-    assert turned(vir, 4.0, 1.0, 0.0).changes == {"rare": (2, 4), "others": (2, 1)}  # at 1 and at 0
-    assert turned(vir, 4.1, 0.9999, 0.1).text.startswith(
-        "With emphasis 0.1, which is in use, the error for the rarest 15% of the labels is 2.5% higher (4.1 "
-        "against 4) than at emphasis 0, and for the others less than 0.1% lower (0.9999 against 1)."
-    )
 
 
 def test_no_dial_without_density_or_rows(vir: Scores) -> None:

@@ -135,15 +135,6 @@ def test_a_gain_over_one_baseline_alone_is_not_recommended() -> None:
     assert both.advice.startswith("For point predictions, use VIR: on these rows its error is lower than")
 
 
-def test_a_gain_that_costs_elsewhere_depends_on_what_matters() -> None:
-    table = Table.of()
-    verdict = said(lined_up(table.model(common=1.0), *rivals(table, rare=1.5)))
-    assert verdict.points.choice == "depends" and verdict.status != "good"
-    lost = [region for regions in verdict.points.lost.values() for region in regions]
-    assert verdict.points.won == ["few"] and lost == ["many", "medium"]
-    assert "use VIR if rare labels matter most, and " in verdict.advice
-
-
 def test_a_model_between_two_baselines_is_recommended_for_no_labels() -> None:
     table = Table.of()
     others = table.model(common=0.2, rare=2.0, seed=1), table.model(common=1.5, seed=3)
@@ -263,16 +254,6 @@ def test_every_baseline_counts_in_every_region() -> None:
     assert verdict.choice.kind == "theirs" and verdict.choice.standing is not None
     assert verdict.choice.standing.rival == "CatBoost" and "few" in verdict.choice.standing.intervals("worse")
     assert verdict.status != "good" and "those of CatBoost" in verdict.advice
-
-
-def test_the_words_have_the_width_of_each_models_intervals() -> None:
-    table = Table.of()
-    verdict = said(lined_up(table.model(reach=np.where(table.y >= 4, 4.0, 2.0), rare=1.5)))
-    assert "training rows, 8." in text_of(verdict)
-    assert "The constant interval from 0 to 3 is 3 wide" in text_of(verdict)
-    alone = said(Lineup(table.model(coverage=0.995)))
-    assert "99.5% intervals" in alone.headline and alone.standings == ()
-    assert alone.points.kind == "unjudged" and alone.choice.kind == "none"
 
 
 # -- the range of the labels -----------------------------------------------------------------------
