@@ -100,7 +100,7 @@ class Perturbation(ABC):
     batch changes a prediction.
     """
 
-    def __init__(self, samples: int) -> None:
+    def __init__(self, *, samples: Samples = 16) -> None:
         self.samples = samples
 
     def draw(self, dim: int, generator: torch.Generator) -> Tensor:
@@ -115,9 +115,6 @@ class Perturbation(ABC):
 class LatentVariance(Perturbation):
     """Noise of the latent's own variance: a sample of z. A latent without a variance stays as it is."""
 
-    def __init__(self, *, samples: Samples = 16) -> None:
-        super().__init__(samples)
-
     def __call__(self, z_mean: Tensor, z_var: Tensor | None, drawn: Tensor) -> Tensor:
         """z_mean + sqrt(z_var) drawn"""
         return z_mean if z_var is None else z_mean + z_var.sqrt() * drawn
@@ -127,7 +124,7 @@ class RelativeNoise(Perturbation):
     """Noise of `scale` times the size (root mean square) of the latent row (Infer-Noise)."""
 
     def __init__(self, *, samples: Samples = 16, scale: NotNegative = 0.1) -> None:
-        super().__init__(samples)
+        super().__init__(samples=samples)
         self.scale = scale
 
     def __call__(self, z_mean: Tensor, z_var: Tensor | None, drawn: Tensor) -> Tensor:
@@ -140,7 +137,7 @@ class Dropout(Perturbation):
     """Dropout of latent dimensions at the rate `scale` (Infer-Dropout)."""
 
     def __init__(self, *, samples: Samples = 16, scale: Share = 0.1) -> None:
-        super().__init__(samples)
+        super().__init__(samples=samples)
         self.scale = scale
 
     def draw(self, dim: int, generator: torch.Generator) -> Tensor:
