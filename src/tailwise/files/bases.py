@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -48,11 +47,17 @@ class CatBoost:
 
     def __post_init__(self) -> None:
         counts, depths = self.counts, self.depths
-        sound = fills(counts, self.borders) and fills(depths, self.splits) and bool((depths <= 16).all())
-        sound = sound and len(self.missing) == len(self.has_missing) == counts.size
-        sound = sound and bool(((self.splits >= 0) & (self.splits < self.borders.size)).all())
-        sound = sound and fills(2**depths, self.filled) and self.values.shape == (int(self.filled.sum()),)
-        if not sound or any((np.diff(borders) <= 0).any() for borders in parted(self.borders, counts)):
+        sound = (
+            fills(counts, self.borders)
+            and fills(depths, self.splits)
+            and bool((depths <= 16).all())
+            and len(self.missing) == len(self.has_missing) == counts.size
+            and bool(((self.splits >= 0) & (self.splits < self.borders.size)).all())
+            and fills(2**depths, self.filled)
+            and self.values.shape == (int(self.filled.sum()),)
+            and all((np.diff(borders) > 0).all() for borders in parted(self.borders, counts))
+        )
+        if not sound:
             raise ValueError("the trees of CatBoost do not fit together")
 
     @classmethod
@@ -66,16 +71,17 @@ class CatBoost:
         if set(state) != parts or set(state["features_info"]) != {"float_features"}:
             raise ValueError("it has other than symmetric trees of numbers for one target")
         features, trees = state["features_info"]["float_features"], state["oblivious_trees"]
+        borders = [feature["borders"] or [] for feature in features]
         splits = [[split["split_index"] for split in tree["splits"] or ()] for tree in trees]
-        leaves = _floats(value for tree in trees for value in tree["leaf_values"])
+        leaves = np.array([value for tree in trees for value in tree["leaf_values"]], np.float64)
         scale, (bias,) = state["scale_and_bias"]
         return cls(
-            _floats(border for feature in features for border in feature["borders"] or ()),
-            _ints(len(feature["borders"] or ()) for feature in features),
+            np.array([border for column in borders for border in column], np.float64),
+            np.array(list(map(len, borders)), np.int64),
             tuple(feature["nan_value_treatment"] for feature in features),
             tuple(feature["has_nans"] for feature in features),
-            _ints(map(len, splits)),
-            _ints(split for tree in splits for split in tree),
+            np.array(list(map(len, splits)), np.int64),
+            np.array([split for tree in splits for split in tree], np.int64),
             leaves != 0,
             leaves[leaves != 0],
             float(scale),
@@ -93,16 +99,16 @@ class CatBoost:
         from catboost import CatBoostRegressor
 
         owners = np.repeat(np.arange(self.features), self.counts).tolist()
-        borders = parted(self.borders, self.counts)
+        columns = zip(parted(self.borders, self.counts), self.has_missing, self.missing, strict=True)
         features = [
             {
-                "borders": borders[place].tolist(),
+                "borders": borders.tolist(),
                 "feature_index": place,
                 "flat_feature_index": place,
-                "has_nans": self.has_missing[place],
-                "nan_value_treatment": self.missing[place],
+                "has_nans": has_missing,
+                "nan_value_treatment": missing,
             }
-            for place in range(self.features)
+            for place, (borders, has_missing, missing) in enumerate(columns)
         ]
         splits = [
             {"split_index": k, "float_feature_index": owner, "border": border, "split_type": "FloatFeature"}
@@ -236,14 +242,6 @@ def _taken_apart(model: Any) -> Saved:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         name = type(model).__name__
         raise ValueError(f"the base {name} cannot be saved: {one_line(error)}. {CAN}") from error
-
-
-def _ints(values: Iterable[float]) -> Ints:
-    return np.fromiter(map(int, values), np.int64)
-
-
-def _floats(values: Iterable[float]) -> Floats:
-    return np.fromiter(values, np.float64)
 
 
 def one_line(error: Exception) -> str:

@@ -129,14 +129,14 @@ class MixedTable:
                 raise ValueError(
                     f"no column {name!r} to treat as categorical{nearest(str(name), map(str, names))}"
                 )
-        numeric = [name not in listed and _is_number(kind) for name, kind in self.frame.dtypes.items()]
+        numeric = [name not in listed and kind.kind in "iuf" for name, kind in self.frame.dtypes.items()]
         self.continuous = [place for place, number in enumerate(numeric) if number]
         self.discrete = [place for place, number in enumerate(numeric) if not number]
         check_infinity(self.frame.iloc[:, self.continuous])
-        self.numbers = np.empty((len(self), len(self.continuous)))  # (N, P)
+        self.numbers = np.empty((len(self.frame), len(self.continuous)))  # (N, P)
         for to, place in enumerate(self.continuous):
             self.numbers[:, to] = self.frame.iloc[:, place].to_numpy(np.float64, na_value=np.nan)
-        self.codes = np.empty((len(self), len(self.discrete)), np.intp)  # (N, C)
+        self.codes = np.empty((len(self.frame), len(self.discrete)), np.intp)  # (N, C)
         for to, place in enumerate(self.discrete):
             try:
                 self.codes[:, to] = pd.factorize(self.frame.iloc[:, place])[0]
@@ -150,9 +150,6 @@ class MixedTable:
         self.low, self.high, self.std = np.nanmin(filled, 0), np.nanmax(filled, 0), np.nanstd(filled, 0)
         self._gaps = missing.any(0)
         self.points = self.embed(self.numbers)
-
-    def __len__(self) -> int:
-        return len(self.frame)
 
     def embed(self, numbers: Array) -> Array:
         """Return points whose Euclidean distance is the distance between the numbers. (M, P) -> (M, P')
@@ -202,11 +199,6 @@ def _as_frame(table: Any) -> pd.DataFrame:
     if array.dtype.kind not in "biuf":
         raise ValueError(f"an array must hold numbers, got {array.dtype}: pass a DataFrame instead")
     return pd.DataFrame(array if array.dtype.kind == "f" else array.astype(np.float64))
-
-
-def _is_number(kind: Any) -> bool:
-    types = pd.api.types
-    return types.is_numeric_dtype(kind) and not (types.is_bool_dtype(kind) or types.is_complex_dtype(kind))
 
 
 def neighbours(table: MixedTable, rows: Rows, count: int) -> tuple[Rows, Array]:
@@ -314,8 +306,8 @@ def _resampled(
         raise ValueError(f"resampling takes one label per row, got labels of shape {tuple(y.shape)}")
     labels = checked_labels(y.to_numpy(np.float64, na_value=np.nan) if isinstance(y, pd.Series) else y)
     table = MixedTable(X, categorical)
-    if len(table) != labels.size:
-        raise ValueError(f"X has {len(table)} rows but y has {labels.size} labels")
+    if len(table.frame) != labels.size:
+        raise ValueError(f"X has {len(table.frame)} rows but y has {labels.size} labels")
     rare = RelevanceFunction.from_labels(labels)(labels) >= THRESHOLD
     if not rare.any():
         warnings.warn(

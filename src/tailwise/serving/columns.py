@@ -151,7 +151,8 @@ class Columns:
 def _number(encoder: TablePreprocessor, name: str, place: int, *, duration: bool = False) -> Column:
     kind: Kind = "duration" if duration else "number"
     example = float(f"{float(encoder.numeric.center[place]):.6g}")
-    return Column(name, kind, _nullable(encoder, place), example, far=encoder.numeric.limits(place))
+    low, high = (float(ends[place]) for ends in encoder.numeric.limits)
+    return Column(name, kind, _nullable(encoder, place), example, far=(low, high))
 
 
 def _nullable(encoder: TablePreprocessor, place: int) -> bool:

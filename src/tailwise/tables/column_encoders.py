@@ -122,15 +122,9 @@ class DateColumn(ColumnEncoder):
             column = column.dt.tz_convert(self.zone)
         dates = column.dt.as_unit(self.unit)
         epoch = pd.Timestamp(0, tz=None if self.zone is None else "UTC")
-        return np.stack(
-            [
-                np.asarray((dates - epoch) / pd.Timedelta("1s"), np.float32)
-                if part == "total_seconds"
-                else np.asarray(getattr(dates.dt, part), np.float32)
-                for part in self.parts
-            ],
-            axis=1,
-        )
+        seconds = (dates - epoch) / pd.Timedelta("1s")
+        columns = [seconds if part == "total_seconds" else getattr(dates.dt, part) for part in self.parts]
+        return np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,14 +177,10 @@ class TextColumn(ColumnEncoder):
         runs, count, made = self.runs, len(self.runs), len(self.outputs)
         if self.lines.ndim != 1 or len(set(runs)) < count or not 0 < max(map(len, runs)) <= _RUNS[1]:
             raise ValueError("runs of characters must be short, and different from one another")
-        if self.weights.shape != (count,):
-            raise ValueError(f"{count} runs of characters need as many weights")
-        if not 1 <= made <= COMPONENTS or (self.components is None and made > count):
-            raise ValueError(
-                f"{made} components need 1 to {COMPONENTS} outputs, and as many runs of characters"
-            )
-        if self.components is not None and self.components.shape != (made, count):
-            raise ValueError(f"components must have the shape ({made}, {count})")
+        shape = (made, count) if self.components is None else self.components.shape
+        fits = self.weights.shape == (count,) and shape == (made, count) and 1 <= made <= COMPONENTS
+        if not fits or (self.components is None and made > count):
+            raise ValueError(f"{count} runs of characters do not fit the weights of {made} components")
 
     @cached_property
     def _vectorizer(self) -> Any:

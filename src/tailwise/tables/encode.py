@@ -127,13 +127,14 @@ class NumericEncoder(nn.Module):
 
     def far(self, x: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return which numbers lie beyond `limits`. (N, F)"""
-        limits = np.array([self.limits(place) for place in range(x.shape[1])]).reshape(-1, 2)
-        return np.asarray((x < limits[:, 0]) | (x > limits[:, 1]))
+        low, high = self.limits
+        return np.asarray((x < low) | (x > high))
 
-    def limits(self, place: int) -> tuple[float, float]:
-        """Return numbers as far outside the range of a column at fit as that is wide."""
-        low, high = float(self.low[place]), float(self.high[place])
-        reach = max(high - low, float(self.scale[place]))
+    @property
+    def limits(self) -> tuple[Floats, Floats]:
+        """Numbers as far outside the range of a column at fit as that is wide. (F,) each"""
+        low, high = self.low.numpy(), self.high.numpy()
+        reach = np.maximum(high - low, self.scale.numpy())
         return low - reach, high + reach
 
     @property
@@ -243,23 +244,26 @@ class TablePreprocessor:
         """Warn of columns in which many rows are unlike those at fit."""
         missing, far = np.isnan(raw), self.numeric.far(raw)
         missing[:, self.numeric.missing.numpy()] = False
-        categories = {e.name: e for e in self.encoders if isinstance(e, CategoryColumn)}
+        encoders = {encoder.name: encoder for encoder in self.encoders}
         for name, places in self.places.items():
-            shown = name if self.columns else places[0]
-            if (category := categories.get(name)) is not None:
+            encoder, place = encoders.get(name), places[0] if places else 0
+            shown = name if self.columns else place
+            never = "was never missing at fit, but is"
+            if isinstance(encoder, CategoryColumn):
                 new = np.asarray(~raw[:, places].any(1))
                 held = np.flatnonzero(new & table[name].notna().to_numpy() if new.any() else new)
-                problem = "was never missing at fit, but is"
                 if len(held):
-                    problem = f"holds values unknown at fit, such as {shown_cell(table[name].iloc[held[0]])},"
-                _warn_if_many(new, shown, problem, "encoded as no known value", category.seen_once)
-            elif places and missing[:, places[0]].any():
-                unusual = "was never missing at fit, but is"
-                _warn_if_many(missing[:, places[0]], shown, unusual, "filled with the training median")
-            if len(places) == 1 and far[:, places[0]].any():
-                place, row = places[0], int(far[:, places[0]].argmax())
-                low, high = float(self.numeric.low[place]), float(self.numeric.high[place])
-                example = f"such as {raw[row, place]:.6g}, far outside {low:.6g} to {high:.6g} at fit,"
+                    never = f"holds values unknown at fit, such as {shown_cell(table[name].iloc[held[0]])},"
+                _warn_if_many(new, shown, never, "encoded as no known value", encoder.seen_once)
+            elif places and missing[:, place].any():
+                _warn_if_many(missing[:, place], shown, never, "filled with the training median")
+            if (encoder is None or isinstance(encoder, NumberColumn)) and far[:, place].any():
+                low, high, cell = (
+                    self.numeric.low[place],
+                    self.numeric.high[place],
+                    raw[far[:, place], place][0],
+                )
+                example = f"such as {cell:.6g}, far outside {low:.6g} to {high:.6g} at fit,"
                 _warn_if_many(far[:, place], shown, f"holds numbers {example}")
 
     def transform(self, x: Any) -> NDArray[np.float32]:
