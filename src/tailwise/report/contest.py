@@ -8,9 +8,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -71,12 +71,6 @@ def check_name(name: str) -> None:
         raise ValueError(f"unknown method {name!r}{nearest(name, names)}")
 
 
-class _Entry(NamedTuple):
-    title: str
-    scores: Scores
-    seconds: float
-
-
 @dataclass(frozen=True, eq=False)
 class Contest:
     """A table, and what is trained on it; seed s has the rows and the networks of ``fit --seed s``."""
@@ -131,8 +125,8 @@ class Contest:
         known = {"random_state": seed, "epochs": self.epochs or "auto", **self.settings}
         return TailRegressor(**{**known, **settings})
 
-    def scored(self, seed: int) -> dict[str, _Entry]:
-        """Train every method and score it on the same test rows.
+    def scored(self, seed: int) -> dict[str, tuple[Scores, float]]:
+        """Train every method and score it on the same test rows; return scores and seconds by name.
 
         Regions go by the first model whose folds are the default, as on the page of `fit`. Boosted trees are
         its base.
@@ -142,17 +136,19 @@ class Contest:
             raise ValueError(f"{len(self.labels)} rows are too few to compare methods: none is left to test")
         x, x_test = (self.inputs.iloc[rows].reset_index(drop=True) for rows in (train, test))
         y, y_test = self.labels[train], self.labels[test]
-        entries: dict[str, _Entry] = {}
+        entries: dict[str, tuple[Scores, float]] = {}
 
         def fitted(name: str, **settings: Any) -> tuple[TailRegressor, Scores]:
             began = time.perf_counter()
             model = self._model(seed, **settings).fit(x, y)
             rows = Seen(model, x_test)
             scores = rows.scores(y_test, COVERAGE)
-            entries[name] = _Entry(TITLES.get(name, scores.title), scores, time.perf_counter() - began)
+            scores = replace(scores, title=TITLES.get(name, scores.title))
+            entries[name] = scores, time.perf_counter() - began
             if name == TAIL:
                 rare = rows.scores(y_test, COVERAGE, emphasis=1.0)
-                entries[TAIL_BALANCED] = _Entry("TailRegressor at emphasis 1", rare, entries[name].seconds)
+                rare = replace(rare, title="TailRegressor at emphasis 1")
+                entries[TAIL_BALANCED] = rare, entries[name][1]
             return model, scores
 
         if PLAIN_NAME in self.methods:
@@ -172,21 +168,21 @@ class Contest:
                 if trees is None:
                     raise ValueError(f"{len(self.labels)} rows are too few to compare with boosted trees")
                 baseline = score_trees(ours, trees, weighted=weighted)
-            entries[name] = _Entry(baseline.title, baseline, time.perf_counter() - began)
+            entries[name] = baseline, time.perf_counter() - began
         order = [row for name in self.methods for row in _rows(name)]
-        return {name: entries[name]._replace(scores=like(ours, entries[name].scores)) for name in order}
+        return {name: (like(ours, entries[name][0]), entries[name][1]) for name in order}
 
     def records(self, seed: int) -> list[Record]:
         """Return a results line for each method."""
-        return [self._record(name, entry, seed) for name, entry in self.scored(seed).items()]
+        return [self._record(name, *entry, seed) for name, entry in self.scored(seed).items()]
 
-    def _record(self, name: str, entry: _Entry, seed: int) -> Record:
-        scores, table = entry.scores, entry.scores.by_region
+    def _record(self, name: str, scores: Scores, seconds: float, seed: int) -> Record:
+        table = scores.by_region
         along = by_bin(scores.distribution, scores.y, scores.bins, ("mae",))
         return {
             "data": self.name,
             "method": name,
-            "title": entry.title,
+            "title": scores.title,
             "seed": seed,
             "version": __version__,
             "machine": machine(),
@@ -199,7 +195,7 @@ class Contest:
                 for kind, names in (("raw", OF_THE_MEAN), ("calibrated", OF_THE_SPREAD))
             },
             "along_label": {k: [float(f"{v:.5g}") for v in along[k]] for k in ("center", "n", "mae")},
-            "seconds": {"fit": round(entry.seconds, 3)},
+            "seconds": {"fit": round(seconds, 3)},
         }
 
 

@@ -17,7 +17,6 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure as Picture
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from numpy.typing import NDArray
 
 from tailwise.labels.bins import LabelBins
 from tailwise.metrics.regions import REGIONS
@@ -26,7 +25,6 @@ from tailwise.report.lineup import Difference, mean_difference
 from tailwise.report.wording import number, render, say
 from tailwise.writing import append_line
 
-Array = NDArray[Any]
 Record = dict[str, Any]
 Run = tuple[str, str, int]
 """What a line is found by: data, method and seed."""
@@ -169,13 +167,9 @@ class Results:
         """Return the runs of a method on a data set, by seed."""
         return self._runs.get((data, method), {})
 
-    def values(self, figure: Figure, data: str, method: str) -> Array:
-        """Return the figure of every seed. (S,)"""
-        return np.array([figure.of(record) for record in self.runs(data, method).values()])
-
     def mean_std(self, figure: Figure, data: str, method: str) -> tuple[float, float]:
         """Return mean and standard deviation over seeds; NaN where there are too few runs for them."""
-        values = self.values(figure, data, method)
+        values = np.array([figure.of(record) for record in self.runs(data, method).values()])
         values = values[~np.isnan(values)]
         if values.size == 0:
             return math.nan, math.nan
