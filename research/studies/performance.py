@@ -162,19 +162,7 @@ def predictions(model: TailRegressor, turns: int, asked: str = "") -> None:
     }
     with shares(of_predict) as spent:
         whole = seconds(lambda: model.predict_interval(X))
-    networks = whole - sum(spent.values())
     say_shares("  of predict_interval (rest: networks)", spent, whole)
-    both = [
-        p for part in (fitted.together or torch.nn.ModuleList(fitted.networks),) for p in part.parameters()
-    ]
-    weights = sum(p.numel() for p in both)
-    a, b = torch.rand(512, 512, dtype=torch.float64), torch.rand(512, 512, dtype=torch.float64)
-    rate = 2 * 512**3 / min(in_turns((lambda: a @ b,), turns, 20)[0])
-    least = 2 * weights * MANY / rate
-    print(
-        f"  networks: {networks / least:.2f} times the time of their {weights:,} products per row at", end=" "
-    )
-    print(f"{rate / 1e9:.0f} GFLOP/s, which this machine's matrix products in float64 have")
 
 
 def memory(model: TailRegressor) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from tailwise.images import ImageError
-from tailwise_bench.networks.depth_augmentation import DEPTH_AUGMENTATIONS, DepthAugmentation
+from tailwise_bench.networks.depth import DEPTH_AUGMENTATIONS, DepthAugmentation
 from tailwise_bench.problem import Problem
 from tailwise_bench.sources.depth_maps import (
     CROP,

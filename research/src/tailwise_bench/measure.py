@@ -23,8 +23,8 @@ from tailwise.report.results import Record, machine
 from tailwise_bench.contenders import Contender, Outcome
 from tailwise_bench.estimators import COVERAGE, LEVELS, RARE, Estimator, Prediction, fit_gaussian
 from tailwise_bench.problem import HOLE, Problem
-from tailwise_bench.recipe import Recipe, default_options
-from tailwise_bench.search import Study, describe_space
+from tailwise_bench.recipe import Recipe
+from tailwise_bench.spaces import Study, default_options, describe_space
 from tailwise_bench.tables import RARE_SHARE, TEST_SHARE, NaturalSplit
 from tailwise_bench.trace import ESTIMATOR, trace_of
 

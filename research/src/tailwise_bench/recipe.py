@@ -44,15 +44,6 @@ class Budget:
         return total + total / len(spent) <= self.amount
 
 
-def default_options(space: Space) -> dict[str, Any]:
-    """Return the default of every option: of a range, or the first of several values.
-
-    >>> default_options({"a": (1, 2), "b": Range(0.01, 1.0, default=0.1)})
-    {'a': 1, 'b': 0.1}
-    """
-    return {name: of.default if isinstance(of, Range) else of[0] for name, of in space.items()}
-
-
 def _train_config() -> TrainConfig:
     return TrainConfig(epochs=60, patience=10, accelerator="cpu")
 

@@ -28,7 +28,6 @@ from tailwise_bench.contenders import Contender
 from tailwise_bench.estimators import Estimator
 from tailwise_bench.measure import measure, measure_estimator, natural_recipe
 from tailwise_bench.problem import Problem
-from tailwise_bench.search import require_optuna
 from tailwise_bench.suites import Suite, prepare
 from tailwise_bench.tables import NaturalSplit, Table
 from tailwise_bench.trace import changed_parts, describe_changes, unchanged
@@ -116,8 +115,6 @@ def _plan(wanted: Sequence[Job], suite: Suite, done: Iterable[Record]) -> list[l
             waiting.append(job)
         else:
             first[key] = job
-    if first:
-        require_optuna()  # fail now, not in every worker
 
     def cost(job: Job) -> float:
         return -getattr(job.contender, "cost", 1.0)

@@ -1,12 +1,13 @@
-"""Options of registered methods to tune on every data set, with the value in a method's parts tried first.
+"""What is tuned on every data set, with the value in a method's parts tried first, and the search by Optuna.
 
 A method without an entry has nothing to search.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tailwise.methods import get_method
@@ -108,3 +109,86 @@ def search_space(method: str) -> Space:
         else:
             whole[name] = of if len(of) == 1 else (value, *(other for other in of if other != value))
     return whole
+
+
+def default_options(space: Space) -> dict[str, Any]:
+    """Return the default of every option: of a range, or the first of several values.
+
+    >>> default_options({"a": (1, 2), "b": Range(0.01, 1.0, default=0.1)})
+    {'a': 1, 'b': 0.1}
+    """
+    return {name: of.default if isinstance(of, Range) else of[0] for name, of in space.items()}
+
+
+# -- tuning with Optuna --------------------------------------------------------------------------
+
+SEED = 0
+DIGITS = 2
+"""Significant digits of values drawn from a range; more would suggest a precision that is not there."""
+ATTEMPTS = 100
+"""A search ends after this many proposals in a row that have been tried before."""
+
+
+def describe_space(space: Space) -> dict[str, Any]:
+    """Return the space for JSON: values as lists, ranges by their fields."""
+    return {name: asdict(of) if isinstance(of, Range) else list(of) for name, of in space.items()}
+
+
+class Study:
+    """Proposes configurations one after the other and takes their losses; lower is better.
+
+    The first is the default, the others of the first half are random, and TPE proposes the second half. None
+    is proposed twice, so a small space ends the study early. One trial, or an empty space, is the default
+    alone and does not need Optuna.
+    """
+
+    def __init__(self, space: Space, trials: int) -> None:
+        self.space = space
+        sizes = [math.inf if isinstance(of, Range) else len(of) for of in space.values()]
+        self.trials = int(min(trials, math.prod(sizes)))
+        self._told: dict[str, float | None] = {}
+        self._options: dict[str, Any] = {}
+        self._study: Any = None
+        if self.trials > 1:
+            import optuna
+
+            optuna.logging.set_verbosity(optuna.logging.WARNING)
+            sampler = optuna.samplers.TPESampler(seed=SEED, n_startup_trials=self.trials // 2)
+            self._study = optuna.create_study(sampler=sampler)
+            self._study.enqueue_trial(
+                {name: of.default if isinstance(of, Range) else 0 for name, of in space.items()}
+            )
+
+    def ask(self) -> dict[str, Any] | None:
+        """Return the next configuration; None when there is no other to try."""
+        if len(self._told) == self.trials:
+            return None
+        self._options = default_options(self.space)
+        if self._study is None:
+            return self._options
+        for _ in range(ATTEMPTS):
+            self._trial = self._study.ask()
+            self._options = {name: self._suggest(name, of) for name, of in self.space.items()}
+            if repr(self._options) not in self._told:
+                return self._options
+            self.tell(self._told[repr(self._options)])
+        return None
+
+    def _suggest(self, name: str, of: tuple[Any, ...] | Range) -> Any:
+        if isinstance(of, Range):
+            value = self._trial.suggest_float(name, of.low, of.high, log=of.log)
+            return value if value == of.default else float(f"{value:.{DIGITS}g}")
+        # By index: values may have any type, and Optuna takes only numbers and strings.
+        return of[self._trial.suggest_categorical(name, list(range(len(of))))]
+
+    def tell(self, loss: float | None) -> None:
+        """Take the loss of the last configuration; None, NaN or infinity means that it failed."""
+        self._told[repr(self._options)] = loss
+        if self._study is None:
+            return
+        if loss is None or not math.isfinite(loss):
+            from optuna.trial import TrialState
+
+            self._study.tell(self._trial, state=TrialState.FAIL)
+        else:
+            self._study.tell(self._trial, loss)

@@ -22,8 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tailwise.images.pictures import ImageError, PictureFiles, cache_folder, decode_pictures
 from tailwise.writing import write_atomically
-from tailwise_bench.networks.depth import DepthNet, PixelDecoder
-from tailwise_bench.networks.depth_augmentation import DEPTH_AUGMENTATIONS, DepthAugmentation
+from tailwise_bench.networks.depth import DEPTH_AUGMENTATIONS, DepthAugmentation, DepthNet, PixelDecoder
 from tailwise_bench.problem import DataSet, Problem, data_folder
 from tailwise_bench.recipe import DataKind
 
