@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def fit(
     data: options.Table,
-    target: options.Targets,
+    target: options.Target,
     *,
     outputs: options.Outputs,
     columns: options.Columns,

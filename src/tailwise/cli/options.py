@@ -57,9 +57,8 @@ Report = Annotated[Path | None, Option("--report", metavar="PAGE", help="HTML pa
 Sign = Annotated[
     Path | None, Option("--sign", metavar="KEYFILE", help="File with a secret key to sign the model with.")
 ]
-Target = Annotated[list[str], Option("--target", "-t", metavar="COLUMN", help="Column to predict.")]
-Targets = Annotated[
-    list[str], Option("--target", "-t", metavar="COLUMN", help="Column to predict; repeat it for several.")
+Target = Annotated[
+    list[str], Option("--target", "-t", metavar="COLUMN", help="Column to predict; `fit` takes several.")
 ]
 TrueLabels = Annotated[
     list[str] | None,
@@ -73,34 +72,20 @@ Drop = Annotated[
 ]
 Coverage = Annotated[
     float,
-    Option(
-        metavar="SHARE",
-        callback=_check_coverage,
-        help="Share of labels that intervals should contain: 0.9 for 90%.",
-    ),
+    Option(metavar="SHARE", callback=_check_coverage, help="Share of labels that intervals should contain."),
 ]
 Rare = Annotated[
     float | None,
-    Option(
-        metavar="SHARE",
-        callback=_check_coverage,
-        help="Share of the rarest labels that intervals should contain too, which makes them wider.",
-    ),
+    Option(metavar="SHARE", callback=_check_coverage, help="Share of the rarest labels to contain too."),
 ]
 Emphasis = Annotated[
     str,
     Option(
-        metavar="NUMBER",
-        help="Attention to rare labels, from 0 (labels occur as in training) to 1 (every label is equally "
-        "likely); auto is the model's own.",
+        metavar="NUMBER", help="Attention to rare labels from 0 (as in training) to 1 (all alike), or auto."
     ),
 ]
 Stream = Annotated[
-    bool,
-    Option(
-        "--stream",
-        help="Read Parquet in parts, as folders and files of more than 5 million rows are read anyway.",
-    ),
+    bool, Option("--stream", help="Read Parquet in parts, as folders and very large files always are.")
 ]
 # Eager: what other options name may be registered by a plugin.
 Plugin = Annotated[
@@ -109,7 +94,7 @@ Plugin = Annotated[
         metavar="FILE",
         is_eager=True,
         callback=_load_plugins,
-        help="Python file that registers your own methods, which can then be named. Repeatable.",
+        help="Python file that registers methods of your own. Repeatable.",
     ),
 ]
 
@@ -133,10 +118,7 @@ class PictureOptions:
 
     images: Annotated[
         str | None,
-        Option(
-            metavar="FOLDER",
-            help="Folder or zip archive of pictures. The only input is then the column of their paths.",
-        ),
+        Option(metavar="FOLDER", help="Folder or zip archive of pictures, which are then the only input."),
     ] = None
     paths: Annotated[
         str, Option("--paths", metavar="COLUMN", help="With --images, column of paths inside FOLDER.")
@@ -224,16 +206,13 @@ class Columns:
     groups: Annotated[
         str | None,
         Option(
-            metavar="COLUMN",
-            help="Rows with the same value are never split between training and held-out rows; not an input.",
+            metavar="COLUMN", help="Rows with equal values stay on one side of every split; not an input."
         ),
     ] = None
     time_column: Annotated[
         str | None,
         Option(
-            "--time",
-            metavar="COLUMN",
-            help="Hold out the latest rows by this column; it stays an input unless dropped.",
+            "--time", metavar="COLUMN", help="Hold out the latest rows by this column; it stays an input."
         ),
     ] = None
 
@@ -251,39 +230,25 @@ class Settings:
         str, Option(metavar="NAME", help="Model that the network starts from, such as lightgbm, or none.")
     ] = "auto"
     folds: Annotated[
-        int | None,
-        Option(
-            metavar="N", min=1, help="Number of networks, each with its own held-out rows; 5 for most tables."
-        ),
+        int | None, Option(metavar="N", min=1, help="Number of networks, each with its own held-out rows.")
     ] = None
     emphasis: Emphasis = "auto"
     target_transform: Annotated[
-        str,
-        Option(
-            metavar="NAME",
-            help="Fit to transformed labels: log, yeo-johnson, none, or auto (log if held-out rows gain).",
-        ),
+        str, Option(metavar="NAME", help="Fit to transformed labels: log, yeo-johnson, none or auto.")
     ] = "auto"
     backbone: Annotated[str, Option(metavar="NAME", help="Network, such as mlp, residual or tabm.")] = "auto"
     bins: Annotated[
-        str | None,
-        Option(
-            metavar="BINS",
-            help="Number of label bins, or edges such as 0,1,10,100; set from the labels by default.",
-        ),
+        str | None, Option(metavar="BINS", help="Number of label bins, or edges such as 0,1,10,100.")
     ] = None
     bounds: Annotated[
         str | None,
         Option(
-            metavar="LOW,HIGH",
-            help="Smallest and largest possible label; 0, has no upper bound, observed is the range in FILE.",
+            metavar="LOW,HIGH", help="Smallest and largest possible label, such as 0, or 0,100; or observed."
         ),
     ] = None
     conformal_by: Annotated[
         str | None,
-        Option(
-            metavar="COLUMN", help="Fit intervals for each value of this column, or for bins of its numbers."
-        ),
+        Option(metavar="COLUMN", help="Fit intervals for each value of this column, or bins of its numbers."),
     ] = None
     epochs: Epochs = None
     device: Annotated[str, Option(metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto"
@@ -321,10 +286,7 @@ class Parts:
     stream: Stream = False
     ray: Annotated[
         str | None,
-        Option(
-            metavar="ADDRESS",
-            help="Train on a Ray cluster: host:port, auto, or local to start one on this machine.",
-        ),
+        Option(metavar="ADDRESS", help="Train on a Ray cluster: host:port, auto, or local to start one."),
     ] = None
     workers: Annotated[
         int | None, Option(metavar="N", min=1, help="With --ray, number of training processes; 2 by default.")
