@@ -22,7 +22,6 @@ from tailwise import TailRegressor
 from tailwise.files.bases import BaseState
 from tailwise.files.codec import decoded, encoded
 from tailwise.model.base import CrossFit, CrossFitted, resolve_bases
-from tests.estimator.saved_files import assert_same_predictions
 from tests.estimator.small_tables import quick, table
 
 KINDS: dict[str, Any] = {
@@ -55,17 +54,6 @@ def test_bases_come_back_to_the_last_bit(kind: str, few_trees: None) -> None:
 
 
 # -- saved models ----------------------------------------------------------------------------------
-
-
-def test_saved_models_with_several_targets(tmp_path: Path) -> None:
-    x, y = table(120)
-    model = quick(base=KINDS["pipeline"], folds=2, epochs=1).fit(x, np.c_[y, -y])
-    loaded = TailRegressor.load(model.save(tmp_path / "m"))
-    assert_same_predictions(model, loaded, x)
-    for asked in ({"emphasis": 0.7}, {"label_prior": [y[y > 1], -y[y > 1]]}):
-        np.testing.assert_array_equal(loaded.predict_interval(x, **asked), model.predict_interval(x, **asked))
-    assert loaded.emphasis_ == model.emphasis_
-    assert loaded.base is None
 
 
 class Own(RegressorMixin, BaseEstimator):

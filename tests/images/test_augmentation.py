@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from tailwise.images import Augmentation, make_augmentation
+from tailwise.images import Augmentation
 
 LABELS = torch.arange(64.0)
 
@@ -51,10 +50,3 @@ def test_colours_change_within_their_limits_and_rectangles_are_erased() -> None:
     erased = Augmentation(padding=0, erase=0.5)(grey, LABELS)[0]
     share = (erased == 128).all(3).float().mean((1, 2))
     assert 70 < int((share > 0).sum()) < 130 and float(share.max()) < 0.25
-
-
-def test_wrong_options_are_explained() -> None:
-    with pytest.raises(ValueError, match="zoom must lie between 0 and 1"):
-        Augmentation(zoom=2)
-    with pytest.raises(ValueError, match="did you mean 'strong'"):
-        make_augmentation("strog")

@@ -35,15 +35,6 @@ def test_shards_part_the_rows_and_a_seed_changes_their_order() -> None:
     assert shuffled[0] == shuffled[1] != shuffled[2]
 
 
-def test_kinds_of_columns() -> None:
-    day = pd.Timestamp("2024-01-31")
-    table = pd.DataFrame(
-        {"i": [1], "b": [True], "t": ["a"], "d": [day], "e": [None], "z": [1j], "k": pd.Categorical(["a"])}
-    )
-    kinds = {"i": "number", "b": "boolean", "t": "text", "d": "date", "e": "empty", "z": "other", "k": "text"}
-    assert FrameRows(table).columns == kinds
-
-
 def test_what_is_no_stream_is_an_error() -> None:
     with pytest.raises(TypeError, match="may end after one pass"):
         as_row_stream(iter(TABLES))

@@ -32,17 +32,6 @@ def test_data_frames_stay_as_they_are_and_their_columns_are_stored() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [NUMBERS.tolist(), torch.from_numpy(NUMBERS).bfloat16(), NUMBERS.astype(np.longdouble), NUMBERS],
-    ids=["list", "tensor", "longdouble", "array"],
-)
-def test_other_tables_become_arrays(given: Any) -> None:
-    found = checked_table(Plain(), given, reset=True)
-    assert found.dtype == np.float64
-    np.testing.assert_array_equal(found, NUMBERS)
-
-
-@pytest.mark.parametrize(
     ("given", "error", "words"),
     [
         (pl.LazyFrame({"a": [1]}), TypeError, "polars's LazyFrame: turn it into a DataFrame"),
