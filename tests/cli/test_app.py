@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from tailwise.cli.app import _message
-
 Run = Callable[..., Any]
 Tailwise = Any
 DOCS = Path(__file__).parents[2] / "docs"
@@ -116,22 +114,6 @@ def test_the_program_itself_ends_with_the_code_and_no_traceback(program: Tailwis
     (tmp_path / "empty.csv").touch()
     line = program.refused("diagnose", "empty.csv", "--target", "price", cwd=tmp_path)
     assert "empty.csv is empty" in line
-
-
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (ValueError("two\n lines"), "two lines"),
-        (ValueError(), "ValueError"),
-        (OSError(13, "Permission denied", "m"), "cannot use m: Permission denied"),
-        (OSError(28, "No space left on device"), "cannot write: No space left on device"),
-        (MemoryError(), "not enough memory: use fewer rows"),
-        (ImportError("x.so: failed to map segment from shared object"), "not enough memory: use fewer rows"),
-        (KeyError("key"), "unexpected KeyError: 'key' (set TAILWISE_DEBUG=1 for a traceback"),
-    ],
-)
-def test_errors_as_messages(error: Exception, message: str) -> None:
-    assert message in _message(error)
 
 
 # -- standard output -----------------------------------------------------------------------------

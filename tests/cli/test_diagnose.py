@@ -60,5 +60,5 @@ def test_an_unforeseen_error_is_one_line_too(run: Run, place: Path, monkeypatch:
 def test_doctor_names_versions_and_extras(run: Run) -> None:
     facts = json.loads(run("doctor", "--json").stdout)
     assert facts["packages"]["numpy"] and facts["devices"][0] == "cpu" and facts["threads"] >= 1
-    assert set(facts["extras"].get("serve", {})) <= {"fastapi", "uvicorn", "prometheus-client"}
+    assert set(facts["extras"].get("serve", {})) <= {"fastapi", "pydantic", "uvicorn", "prometheus-client"}
     assert "numpy" in run("doctor").stdout

@@ -100,7 +100,7 @@ def serve(
     """
     try:
         from tailwise.serving.web import Limits, Service, listen, server
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ImportError(f"{error.name} is not installed: pip install 'tailwise[serve]'") from None
 
     fitted = read.load_model(model, trust.verify)
