@@ -42,6 +42,13 @@ class Runs:
         return Results(records)
 
 
+@dataclass(frozen=True)
+class DemoRuns(Runs):
+    """The same with a process more."""
+
+    workers: Annotated[int, Option(metavar="N", min=1, help="Number of processes.")] = 2
+
+
 def demo(
     out: Annotated[
         Path, Option(metavar="FOLDER", help="Folder for the report, the picture and the results.")
@@ -49,7 +56,7 @@ def demo(
     force: options.Force = False,
     quiet: options.Quiet = False,
     *,
-    runs: Runs,
+    runs: DemoRuns,
 ) -> None:
     """Compare TailRegressor with three other models on a bundled table.
 
@@ -61,13 +68,13 @@ def demo(
         raise ValueError(f"{out} is a file; name a folder with --out")
     page, picture, lines = (out / name for name in ("report.html", "demo.png", "results.jsonl"))
     output.check_outputs({path.name: path for path in (page, picture, lines)}, force=force)
+    methods = ("plain", "lds-fds-der", "catboost", "tail")
+    seeds = f"{runs.seeds} seed{'s' * (runs.seeds > 1)}"
+    output.note(f"Training {', '.join(methods)} on abalone with {seeds} ...", quiet)
     from tailwise.data import load_abalone
     from tailwise.report.contest import Contest
     from tailwise.report.results import comparison_picture
 
-    methods = ("plain", "lds-fds-der", "catboost", "tail")
-    seeds = f"{runs.seeds} seed{'s' * (runs.seeds > 1)}"
-    output.note(f"Training {', '.join(methods)} on abalone with {seeds} ...", quiet)
     table = load_abalone()
     inputs, labels = table.drop(columns="Rings"), table["Rings"].to_numpy(float)
     contest = Contest("abalone", inputs, labels, methods, runs.epochs, balanced=True)
