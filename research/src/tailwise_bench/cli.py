@@ -98,6 +98,10 @@ def run(
     out: Out = RESULTS,
     work: Work = WORK,
     workers: Workers = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Run on a Ray cluster whose machines share the folders."),
+    ] = None,
     epochs: Epochs = None,
     trials: Trials = None,
     budget: Budget = None,
@@ -117,7 +121,7 @@ def run(
     contenders = choose_estimators(names) if natural else choose_contenders(names, chosen.options)
     lines = out / f"{chosen.name}.jsonl"
     summary = run_suite(
-        chosen, contenders, out=lines, work=work, seeds=_seeds(seeds), workers=workers,
+        chosen, contenders, out=lines, work=work, seeds=_seeds(seeds), workers=workers, ray=ray,
         data=None if data is None else split_methods(data), time_limit=time_limit, report=say,
     )  # fmt: skip
     if times and not natural and not summary.left:

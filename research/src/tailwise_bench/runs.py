@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, parallel_config
 from threadpoolctl import threadpool_limits
 
 from tailwise._version import __version__
@@ -65,6 +65,7 @@ def run_suite(
     seeds: Sequence[int] | None = None,
     data: Sequence[str] | None = None,
     workers: int = 1,
+    ray: str | None = None,
     time_limit: float | None = None,
     report: Report = lambda line: None,
 ) -> Summary:
@@ -95,7 +96,7 @@ def run_suite(
     if suite.split == "balanced":
         prepare(suite, folder, seeds, report=report)
     _check_same_rows(wanted, done, suite, folder, out)
-    return _run_all(_plan(wanted, suite, done), suite, folder, out, workers, time_limit, report)
+    return _run_all(_plan(wanted, suite, done), suite, folder, out, workers, ray, time_limit, report)
 
 
 def _plan(wanted: Sequence[Job], suite: Suite, done: Iterable[Record]) -> list[list[Job]]:
@@ -128,13 +129,14 @@ def _run_all(
     folder: Path,
     out: Path,
     workers: int,
+    ray: str | None,
     time_limit: float | None,
     report: Report,
 ) -> Summary:
     """Run phase after phase; a job of a later phase has the options that tuning has found by then."""
     summary, began = Summary(left=sum(map(len, phases))), time.monotonic()
     total, chosen = summary.left, dict[tuple[str, str], Any]()
-    with claimed(out), own_processes():
+    with claimed(out), _machines(ray):
         for jobs in phases:
             jobs = [
                 Job(j.contender, j.data, j.seed, chosen.get((j.data, j.contender.name), j.options), j.repeat)
@@ -159,6 +161,18 @@ def _run_all(
                 minutes = (time.monotonic() - began) / 60
                 report(f"{total - summary.left}/{total} after {minutes:.1f} min: {text}")
     return summary
+
+
+def _machines(ray: str | None) -> Any:
+    """Return a context in which joblib uses processes here or of a Ray cluster; all see the same folder."""
+    if ray is None:
+        return own_processes()
+    from ray import init
+    from ray.util.joblib import register_ray
+
+    init(address=ray)
+    register_ray()
+    return parallel_config(backend="ray")
 
 
 def _finished(
@@ -298,4 +312,4 @@ def take_times(
     if not jobs:
         return Summary()
     folder = prepare(suite, work / suite.name, sorted({job.seed for job in jobs}), report=report)
-    return _run_all([jobs], suite, folder, out, 1, None, report)
+    return _run_all([jobs], suite, folder, out, 1, None, None, report)

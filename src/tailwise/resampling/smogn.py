@@ -22,9 +22,6 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.metrics import pairwise_distances_chunked
-from sklearn.neighbors import NearestNeighbors
-from sklearn.preprocessing import OneHotEncoder
 from torch import Tensor
 
 from tailwise.labels.bins import checked_labels
@@ -170,6 +167,8 @@ class MixedTable:
         """Return rows as points with categories among the numbers. (M, P' + categories)"""
         if not self.discrete:
             return self.points[rows]
+        from sklearn.preprocessing import OneHotEncoder
+
         flags = OneHotEncoder().fit_transform(self.codes[rows])
         return sparse.hstack([self.points[rows], flags * np.sqrt(0.5)]).tocsr()
 
@@ -203,6 +202,8 @@ def _as_frame(table: Any) -> pd.DataFrame:
 
 def neighbours(table: MixedTable, rows: Rows, count: int) -> tuple[Rows, Array]:
     """Return the nearest others of each row among `rows`, nearest first, with distances. (M, count) twice"""
+    from sklearn.neighbors import NearestNeighbors
+
     places = NearestNeighbors(n_neighbors=count).fit(table.space(rows)).kneighbors(return_distance=False)
     # Distances are computed again: matrix products lose digits between close rows.
     columns = [rows[column] for column in places.T]
@@ -213,6 +214,8 @@ def neighbours(table: MixedTable, rows: Rows, count: int) -> tuple[Rows, Array]:
 
 def safe_radius(table: MixedTable, rows: Rows, rng: np.random.Generator) -> Array:
     """Return half the median distance from each row to the others of `rows`. (M,)"""
+    from sklearn.metrics import pairwise_distances_chunked
+
     others = np.arange(rows.size)
     if rows.size > SAFE_SAMPLE:
         others = np.sort(rng.choice(rows.size, SAFE_SAMPLE, replace=False))
