@@ -165,8 +165,6 @@ class MixedTable:
 
     def space(self, rows: Rows) -> Any:
         """Return rows as points with categories among the numbers. (M, P' + categories)"""
-        from sklearn.preprocessing import OneHotEncoder  # here, because these imports take long
-
         if not self.discrete:
             return self.points[rows]
         from sklearn.preprocessing import OneHotEncoder
