@@ -113,7 +113,9 @@ def append_line(path: Path, line: bytes) -> None:
             while left:
                 left = left[file.write(left) :]
             os.fsync(file.fileno())
-        except BaseException:
-            with suppress(OSError):
-                file.truncate(end)
+        except BaseException as error:
+            # A whole line stays if the user stops the program while the disk is waited for.
+            if left or isinstance(error, OSError):
+                with suppress(OSError):
+                    file.truncate(end)
             raise
