@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import httpx
 import numpy as np
 import torch
 from catboost import CatBoostRegressor
@@ -32,10 +34,11 @@ from tailwise.calibration.calibration import Predicted
 from tailwise.model.base import CrossFit
 from tailwise.model.fit import Held, Training
 from tailwise.model.inputs import TableInputs
+from tailwise.serving.web import Service, listen, server
 from tailwise.tables.encode import TablePreprocessor
 
 Job = Callable[[], object]
-PARTS = "import", "predict", "memory", "growth", "pool", "fit"
+PARTS = "import", "predict", "memory", "server", "growth", "pool", "fit"
 MANY = 100_000
 IMPORTS = "from tailwise import TailRegressor", "import torch, catboost"
 
@@ -185,6 +188,25 @@ def memory(model: TailRegressor) -> None:
     print(f"peak memory of {4 * MANY:,} rows / {size / 2**20:.0f} MiB of encoded rows: {ratio:.2f} {verdict}")
 
 
+def served(model: TailRegressor) -> None:
+    """Print the time to an answer of the server, over a connection on this machine."""
+    service = Service(model)
+    web, sock = server(service), listen("127.0.0.1", 0)
+    thread = threading.Thread(target=lambda: web.run(sockets=[sock]))
+    thread.start()
+    times = []
+    with httpx.Client(base_url=f"http://127.0.0.1:{sock.getsockname()[1]}", timeout=60) as client:
+        for _ in range(400):
+            began = time.perf_counter()
+            client.post("/predict", json={"rows": [service.columns.example]}).raise_for_status()
+            times.append(1000 * (time.perf_counter() - began))
+    web.should_exit = True
+    thread.join()
+    half = statistics.median(times[50:])
+    verdict = f"limit 8: {'holds' if half <= 8 else 'MISSED'}"
+    print(f"answer of the server for one row, wall time: half within {half:.1f} ms, {verdict}", flush=True)
+
+
 def growth(model: TailRegressor) -> None:
     """Print how times grow."""
     rows = [3000, 10_000, 30_000, 100_000]
@@ -223,7 +245,7 @@ def main() -> None:
     if "import" in options.parts:
         pairs = [[importing(code) for code in IMPORTS] for _ in range(turns)]
         say("import of TailRegressor / torch and CatBoost", *map(list, zip(*pairs, strict=True)), 1.3)
-    if {"predict", "memory", "growth"} & {*options.parts}:
+    if {"predict", "memory", "server", "growth"} & {*options.parts}:
         model = fits(1000, 1, None)
         with tempfile.TemporaryDirectory() as folder:
             size = model.save(Path(folder) / "m.tailwise").stat().st_size / 1e6
@@ -232,6 +254,8 @@ def main() -> None:
             predictions(model, turns)
         if "memory" in options.parts:
             memory(model)
+        if "server" in options.parts:
+            served(model)
         if "growth" in options.parts:
             growth(model)
     if "pool" in options.parts:
