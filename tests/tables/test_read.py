@@ -221,6 +221,7 @@ def test_numbers_with_one_unit_are_numbers(
         ["1,5 km", "2.5 km"],
         ["12 km", "12 mi"],
         ["12 km", "far"],
+        ["1.png", "20.png"],  # pictures
         ["3rd", "4th"],
     ],
 )

@@ -313,7 +313,7 @@ AGREEING = 0.95
 """This share of the cells must be numbers with one and the same unit; the other cells become missing."""
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 _CELL = re.compile(
-    r"(?P<sign>[+-]?)\s?(?P<before>[€$£¥]?)\s?(?P<number>\d[\d.,'\s]*?)\s?(?P<after>[€$£¥%]|°?[^\W\d_]{1,12}[²³]?)?"
+    r"(?P<sign>[+-]?)\s?(?P<before>[€$£¥]?)\s?(?P<number>\d(?:[\d.,'\s]*\d)?)\s?(?P<after>[€$£¥%]|°?[^\W\d_]{1,12}[²³]?)?"
 )
 _GROUPED = re.compile(r"[1-9]\d{0,2}[.,]\d{3}")
 
