@@ -265,10 +265,14 @@ class Calibration:
         rare_width = float(np.average(upper_rare - lower_rare, weights=intervals.weights))
         inside = (held.labels >= lower) & (held.labels <= upper)
         rarely = intervals.rare @ inside / max(intervals.rare.sum(), TINY)
+        wider = f"{rare_width / width if width else 1.0:.3g}"
         price = (
             f"With rare={rare:.4g}, at least {rare:.4g} of new rows with such labels are inside too, and "
-            f"intervals are {rare_width / width if width else 1.0:.3g} times as wide on average "
-            f"({rare_width:.4g}, not {width:.4g})."
+            + (
+                "intervals are no wider."
+                if wider == "1"
+                else f"intervals are {wider} times as wide on average ({rare_width:.4g}, not {width:.4g})."
+            )
         )
         if few := intervals.too_few(coverage, rare):
             price = f"No promise for rare labels: {few}"
