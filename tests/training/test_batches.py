@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from tailwise.training.batches import AHEAD, TensorData, TrainingRows, batches, check_divided, in_background
+from tailwise.training.batches import AHEAD, TensorData, TrainingRows, batches, in_background
 from tailwise.training.loop import TrainConfig, fit, predict
 from tests.training.small_models import X, Y, point
 
@@ -87,7 +86,7 @@ def numbers_of(data: Any, own: range, size: int = 6) -> list[list[tuple[int, lis
     """Row numbers of each shard of each step."""
     rows = TrainingRows(data, size, 3, CPU)
     rows.own = own
-    return [[(number, batch.y.int().tolist()) for number, batch in step] for step in rows.epoch(0, 0)]
+    return [[(number, batch.y.int().tolist()) for number, batch in step] for step in rows.epoch(0)]
 
 
 def test_a_shard_that_ends_early_leaves_the_steps_to_the_others() -> None:
@@ -104,12 +103,3 @@ def test_a_shard_that_ends_early_leaves_the_steps_to_the_others() -> None:
 
     assert numbers_of(Uneven(), range(3)) == [[(0, [0, 1]), (2, [20, 21])], [(0, [2, 3])], [(0, [4])]]
     assert numbers_of(Uneven(), range(1, 2)) == []
-
-
-def test_a_loader_must_divide_its_rows_between_processes() -> None:
-    data = TensorDataset(X, Y)
-    with pytest.raises(
-        ValueError, match=r"same rows: make it with sampler=torch.utils.data.DistributedSampler"
-    ):
-        check_divided(DataLoader(data, 8))
-    check_divided(DataLoader(data, 8, sampler=DistributedSampler(data, 2, 0)))

@@ -317,7 +317,7 @@ RANKS = dedent(
 
     import torch
     from torch import nn
-    from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+    from torch.utils.data import DataLoader, TensorDataset
 
     from tailwise.labels.bins import LabelBins
     from tailwise.metrics import get_metric
@@ -360,12 +360,7 @@ RANKS = dedent(
         runs["resumed"] = run(model(), checkpoint=folder / f"{ranks}.pt")
         if ranks == 2:
             rank = torch.distributed.get_rank()
-            rows = TensorDataset(x, y)
-            loader = DataLoader(rows, 7, sampler=DistributedSampler(rows, 2, rank))
-            valid = DataLoader(TensorDataset(x, y), 9)
-            runs["loader"] = run(
-                model(norm=True), data=loader, valid=valid, patience=1, shards=None
-            )
+            runs["loader"] = run(model(norm=True), valid=DataLoader(TensorDataset(x, y), 9), shards=None)
             found = shared_bins(y[rank::2])
             runs["bins"] = torch.tensor(found.counts), torch.tensor(found.edges)
             prediction, labels = all_predictions(predict(model(), x[rank::2]), y[rank::2])
@@ -382,6 +377,7 @@ RANKS = dedent(
 
     if __name__ == "__main__":
         torch.set_num_threads(1)
+        torch.distributed.init_process_group("gloo")
         main(Path(sys.argv[1]), 2)
     """
 )

@@ -6,7 +6,6 @@ or a script. Without a process group there is one rank, and each function return
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -29,15 +28,6 @@ def rank_and_ranks() -> tuple[int, int]:
     if not (dist.is_available() and dist.is_initialized()):
         return 0, 1
     return dist.get_rank(), dist.get_world_size()
-
-
-def join_launched(accelerator: str) -> None:
-    """Connect the processes that torchrun started, unless they are connected already."""
-    if dist.is_available() and dist.is_torchelastic_launched() and not dist.is_initialized():
-        cuda = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
-        if cuda:
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group("nccl" if cuda else "gloo")
 
 
 def sum_over_ranks(value: Tensor) -> Tensor:

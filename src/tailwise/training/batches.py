@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from tailwise.distributions.members import Distribution, concatenate
 from tailwise.networks.ranks import gathered, rank_and_ranks
@@ -201,19 +200,6 @@ def as_data(data: Data, device: torch.device | None = None) -> Placed:
     return cast("Placed", data.to(device) if device and isinstance(data, TensorData) else data)
 
 
-def check_divided(data: Data) -> None:
-    """Raise an error if a loader of training rows would give all of them to each of several ranks."""
-    if (
-        isinstance(data, DataLoader)
-        and not isinstance(data.dataset, IterableDataset)
-        and not isinstance(data.sampler, DistributedSampler)
-    ):
-        raise ValueError(
-            "the DataLoader gives every process the same rows: make it with "
-            "sampler=torch.utils.data.DistributedSampler(dataset), or pass tensors"
-        )
-
-
 def batches(
     data: TensorData | Iterable[Any], size: int, device: torch.device, share: tuple[int, int] = (0, 1)
 ) -> Iterator[Batch]:
@@ -270,37 +256,32 @@ class TrainingRows:
         except TypeError:  # a generator, or a loader over an iterable data set
             return None
 
-    def epoch(self, number: int, seed: int) -> Iterator[list[tuple[int, Batch]]]:
+    def epoch(self, seed: int) -> Iterator[list[tuple[int, Batch]]]:
         """Yield this rank's shards of each step, with their numbers; all ranks share the seed.
 
-        Tensors: a batch of rows of all shards together is a step. `Sharded` data: a step is the next batch of
-        each shard that still has one. Another iterable gives the batches of one shard.
+        A step is the next batch of each shard that still has one.
         """
-        data = self.data
-        if isinstance(data, TensorData):
-            order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
-            steps = _groups(order.to(data.home), self.batch_size)
-            groups = [group.tensor_split(self.shards) for group in steps]
-            kept = [[(shard, group[shard]) for shard in self.own if len(group[shard])] for group in groups]
-            flat = data.batches([rows for step in kept for _, rows in step])
-            for step in kept:
-                yield [(shard, next(flat)) for shard, _ in step]
-            return
-        if isinstance(data, Sharded):
-            part = max(1, self.batch_size // self.shards)
-            shards = {n: data.shard(n, self.shards, part, seed) for n in self.own}
-        elif len(self.own) == 1:
-            if isinstance(sampler := getattr(data, "sampler", None), DistributedSampler):
-                sampler.set_epoch(number)
-            shards = {self.own[0]: data}
-        else:
-            raise ValueError("a loader cannot be divided into shards: pass tensors, or leave shards out")
-        running = {n: batches(rows, self.batch_size, self.device) for n, rows in shards.items()}
+        running = {number: self._shard(number, seed) for number in self.own}
         while running:
             taken = [(shard, batch) for shard, rows in running.items() if (batch := next(rows, None))]
             running = {shard: running[shard] for shard, _ in taken}
             if taken:
                 yield taken
+
+    def _shard(self, number: int, seed: int) -> Iterator[Batch]:
+        """Return the batches of one shard in an epoch."""
+        data = self.data
+        if isinstance(data, TensorData):
+            order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
+            groups = _groups(order.to(data.home), self.batch_size)
+            parts = [rows.tensor_split(self.shards)[number] for rows in groups]
+            return data.batches([rows for rows in parts if len(rows)])
+        if isinstance(data, Sharded):
+            part = max(1, self.batch_size // self.shards)
+            return batches(data.shard(number, self.shards, part, seed), part, self.device)
+        if self.shards > 1:
+            raise ValueError("a loader cannot be divided into shards: pass tensors, or leave shards out")
+        return batches(data, self.batch_size, self.device)
 
 
 # -- predictions -------------------------------------------------------------------------------

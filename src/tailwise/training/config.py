@@ -21,7 +21,7 @@ class TrainConfig:
 
     epochs: AtLeastOne = 100
     batch_size: AtLeastOne = 256
-    """Rows of a step, over all ranks together; a `DataLoader` has its own, for each rank."""
+    """Rows of a step, over all ranks together; a `DataLoader` has its own."""
     lr: Positive = 1e-3
     weight_decay: NotNegative = 1e-4
     optimizer: Literal["adam", "adamw", "sgd"] = "adamw"

@@ -32,7 +32,6 @@ from tailwise.networks.network import Network
 from tailwise.networks.ranks import (
     average_batch_statistics,
     gathered,
-    join_launched,
     on_first,
     rank_and_ranks,
     share_weights,
@@ -44,7 +43,6 @@ from tailwise.training.batches import (
     Sharded,
     TrainingRows,
     as_data,
-    check_divided,
     finite_rows,
     predict_batches,
 )
@@ -105,16 +103,14 @@ def fit(
     numbers as an uninterrupted run. The caller's random state does not change. Networks of this package that
     train on tensors draw from a generator of their own, so several threads may fit at the same time.
 
-    In each of several processes that `torch.distributed` has connected, or that torchrun has started, a call
-    trains one model on the rows of all. Tensors must be the same in all of them: each process takes its share
-    of every batch. A loader gives each process its own rows. `Sharded` data, such as a stream, gives each
-    process its shards. Only rank 0 writes and reads the checkpoint.
+    In each of several processes that `torch.distributed` has connected, a call trains one model on the rows
+    of all. Tensors must be the same in all of them: each process takes its share of every batch. `Sharded`
+    data, such as a stream, gives each process its shards. Only rank 0 writes and reads the checkpoint.
 
     The log ``tailwise.training`` gets a line after the first epoch and after each tenth of the epochs.
     `on_epoch` is called with the figures of every epoch, in every process.
     """
     config = config or TrainConfig()
-    join_launched(config.accelerator)
     device = training_device(config.accelerator)
     cuda = [device] if device.type == "cuda" else []
     few = device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_NETWORK
@@ -156,8 +152,6 @@ class _Loop:
         self.shards = config.shards or self.ranks
         if self.shards < self.ranks:
             raise ValueError(f"{self.ranks} processes cannot share {self.shards} shards: raise shards")
-        if self.ranks > 1:
-            check_divided(train)
         self.rows = TrainingRows(as_data(train, device), config.batch_size, self.shards, device)
         watched = None if valid is None else as_data(valid, device)
         if isinstance(watched, Sharded):
@@ -249,7 +243,7 @@ class _Loop:
         steps, rows, length = 0, 0, self.rows.steps()
         weights, state = dict(self.model.named_parameters()), self.model.state_dict()
         self.buffers = copy.deepcopy({name: value for name, value in state.items() if name not in weights})
-        running = self.rows.epoch(epoch, seed)
+        running = self.rows.epoch(seed)
         while True:
             shards = next(running, [])
             if not shards and self.ranks == 1:
