@@ -1,4 +1,4 @@
-"""Networks for tables, embeddings of numbers, and the decoder of table rows."""
+"""Networks for tables, and embeddings of numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from tailwise.networks.backbones import (
     PiecewiseLinearEncoding,
     RealMLP,
     ResidualMLP,
-    TableDecoder,
     make_backbone,
     quantile_edges,
 )
@@ -213,27 +212,3 @@ def test_mlp_by_hand() -> None:
         value = np.maximum(value @ layer.weight.detach().numpy().T + layer.bias.detach().numpy(), 0)
     np.testing.assert_allclose(net(x).detach(), value, rtol=1e-12)
     assert net(x).shape == (6, 4)
-
-
-@pytest.mark.parametrize(("numeric", "categories"), [(3, (2, 4)), (2, ()), (0, (3,))])
-def test_decoder_by_hand(numeric: int, categories: tuple[int, ...]) -> None:
-    """VIR:recon: half the squared error of a number, -log softmax of a category, row by row."""
-    torch.manual_seed(1)
-    rng = np.random.default_rng(1)
-    decoder = TableDecoder(4, numeric, categories, hidden=6).double()
-    z = rng.normal(size=(7, 4))
-    codes = [rng.integers(0, size, 7) for size in categories]
-    x = np.column_stack([rng.normal(size=(7, numeric)), *codes])
-    got = decoder.nll(torch.as_tensor(z), torch.as_tensor(x))
-    assert got.shape == (7,)
-    first, out = decoder.body[0], decoder.head
-    for i in range(7):
-        inner = np.maximum(first.weight.detach().numpy() @ z[i] + first.bias.detach().numpy(), 0)
-        raw = out.weight.detach().numpy() @ inner + out.bias.detach().numpy()
-        want = sum((x[i, c] - raw[c]) ** 2 / 2 for c in range(numeric))
-        start = numeric
-        for column, size in enumerate(categories):
-            scores = raw[start : start + size]
-            want += math.log(sum(math.exp(s) for s in scores)) - scores[int(x[i, numeric + column])]
-            start += size
-        assert got[i].item() == pytest.approx(want)

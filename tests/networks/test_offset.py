@@ -43,7 +43,6 @@ def test_an_untrained_model_predicts_the_base(name: str) -> None:
     """In every mode of inference, and then it trains a step and predicts finite numbers."""
     x, y = table(120)
     model, f0 = build(name, y=y), base(y)
-    assert model.takes_offset
     for mode in INFERENCES:
         torch.testing.assert_close(model.eval()(x, mode, f0).mean, f0, rtol=0, atol=1e-5)
     fit(model, TensorData(x, y, offset=f0), None, CONFIG)

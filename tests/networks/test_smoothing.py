@@ -16,7 +16,7 @@ from scipy.ndimage import gaussian_filter1d
 from torch import Tensor
 
 from tailwise.labels.bins import LabelBins
-from tailwise.networks.smoothing import BinStatistics, LatentSmoother, bin_statistics
+from tailwise.networks.smoothing import BinStatistics, LatentSmoother
 from tests.networks.small_models import make_part
 
 Array = NDArray[np.float64]
@@ -128,10 +128,6 @@ def test_statistics_smoothing_and_recolouring_equal_loops(
     want = loop_statistics(z_mean, z_var, index, num_bins)
     want_smooth = loop_smooth(want, gaussian_kernel(2.0, 2))
     m, v, b = tensors(z_mean, z_var, index, dtype=dtype)
-    stats = bin_statistics(m, v, b, num_bins)
-    assert stats.mu_mean.dtype == dtype
-    assert_stats(stats, want, rtol)
-
     smoother = smoother_of(num_bins, 3, clip=clip).to(dtype)
     smoother.accumulate(m, v, b)
     smoother.commit()
@@ -179,7 +175,6 @@ def test_float32_keeps_its_digits_far_from_zero(centres: tuple[float, ...]) -> N
     z_var = np.full((300, 1), 1e-4, np.float32)
     want = np.array([z_mean[index == b].astype(np.float64).var() + 1e-4 * 0.99 for b in range(3)])
     m, v, b = torch.as_tensor(z_mean), torch.as_tensor(z_var), torch.as_tensor(index)
-    np.testing.assert_allclose(bin_statistics(m, v, b, 3).cov_mean[:, 0], want, rtol=1e-2)
     smoother = smoother_of(3, 1)
     for part in range(0, 300, 30):
         smoother.accumulate(m[part : part + 30], v[part : part + 30], b[part : part + 30])
@@ -301,6 +296,5 @@ def test_an_identity_kernel_does_not_smooth(seed: int, num_bins: int) -> None:
     smoother.commit()
     mean, var = smoother(m, v, b)
     torch.testing.assert_close(mean, m)
-    stats = bin_statistics(m, v, b, num_bins)
-    several = (stats.count[b] > 1).unsqueeze(1)
-    torch.testing.assert_close(var, v + 2 * stats.mu_var[b] * several)
+    several = (smoother.stats.count[b] > 1).unsqueeze(1)
+    torch.testing.assert_close(var, v + 2 * smoother.stats.mu_var[b] * several)

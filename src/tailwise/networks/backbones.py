@@ -419,28 +419,3 @@ def make_backbone(name: str, in_dim: int, *, rows: Rows | None = None, **options
         made = kind(in_dim, **options, **({"rows": rows} if "rows" in known else {}))
     made.name = name
     return made
-
-
-class TableDecoder(nn.Module):
-    """Reconstructs a row of a table from its latent, for VIR:recon.
-
-    Columns 0..numeric-1 are standardised numbers (Gaussian likelihood), the others codes of
-    categories (cross-entropy). `categories` has the number of values of each.
-    """
-
-    def __init__(
-        self, latent_dim: int, numeric: int, categories: Sequence[int] = (), hidden: int = 64
-    ) -> None:
-        super().__init__()
-        self.numeric, self.categories = numeric, tuple(categories)
-        self.numbers = numeric + len(self.categories)
-        self.body = nn.Sequential(nn.Linear(latent_dim, hidden), nn.ReLU())
-        self.head = nn.Linear(hidden, numeric + sum(self.categories))
-
-    def nll(self, z: Tensor, x: Tensor) -> Tensor:
-        """Return -log p(x | z) without constants. z: (N, D), x: (N, columns) -> (N,)"""
-        numbers, *logits = self.head(self.body(z)).split((self.numeric, *self.categories), dim=-1)
-        total = 0.5 * ((x[:, : self.numeric] - numbers) ** 2).sum(-1)
-        for column, scores in enumerate(logits, start=self.numeric):
-            total = total + F.cross_entropy(scores, x[:, column].long(), reduction="none")
-        return torch.as_tensor(total)

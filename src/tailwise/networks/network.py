@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +16,6 @@ from tailwise.metrics.regions import Metric
 from tailwise.networks.losses import FeatureDecoder, Loss, weighted_mean
 from tailwise.networks.parts import Method, Retrain, SharpnessAware
 from tailwise.networks.ranks import rank_and_ranks
-from tailwise.networks.smoothing import recomputing
 from tailwise.networks.tail import Tail
 
 
@@ -124,8 +122,7 @@ class Network(nn.Module):
         latents_first = self.schedule is not None and self.schedule.latents_first
         if latents_first and not any(loss.of_latents for loss in losses):
             raise ValueError("the schedule 'pretrain' needs a loss of latents to start with, such as 'rnc'")
-        # An array, because a compiled loss would be specialised to an int.
-        self._rows_seen = np.zeros((), dtype=np.int64)
+        self._rows_seen = 0
         self._retraining = False
         self._bracketed = False  # whether the loop calls `begin_epoch`, and so `end_epoch` as well
 
@@ -143,11 +140,6 @@ class Network(nn.Module):
     def device(self) -> torch.device:
         """The device of the weights."""
         return next(iter(self.parameters())).device
-
-    @property
-    def takes_offset(self) -> bool:
-        """Whether it predicts around a base prediction, which it then needs with every input."""
-        return self._tails()[0][0].offset is not None
 
     @property
     def draws_its_own(self) -> bool:
@@ -231,7 +223,7 @@ class Network(nn.Module):
 
     def _count(self, rows: int) -> None:
         """End the epoch before a batch, if all training rows were seen and the loop does not say so."""
-        if self._bracketed or recomputing():
+        if self._bracketed:
             return
         if self._rows_seen >= self.bins.counts.sum() > 0:
             self.end_epoch()
@@ -265,7 +257,7 @@ class Network(nn.Module):
             tail.smoother.commit()  # without rows it changes nothing
         for loss in self._losses():
             loss.end_epoch()
-        self._rows_seen.fill(0)
+        self._rows_seen = 0
         self._bracketed = False
 
     def score(self, metric: Metric, prediction: Distribution, y: Tensor) -> float:
@@ -315,12 +307,11 @@ class Network(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """Return the rows seen in this epoch and the stage."""
-        return torch.tensor([int(self._rows_seen), self._retraining])
+        return torch.tensor([self._rows_seen, self._retraining])
 
     def set_extra_state(self, state: Tensor) -> None:
         """Continue an epoch from a saved state."""
-        rows_seen, retraining = state.tolist()
-        self._rows_seen.fill(rows_seen)
+        self._rows_seen, retraining = state.tolist()
         self._retraining, self._bracketed = bool(retraining), False
 
 

@@ -7,8 +7,7 @@ sample, a sentence pair or a pixel. With zero variances this is feature distribu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -25,18 +24,13 @@ _CHUNK = 2**16  # rows that are summed at once: the pixels of a batch may be mil
 _ROUNDING = 1e-15  # of a sum of squares
 
 
-@dataclass(frozen=True)
-class BinStatistics:
+class BinStatistics(NamedTuple):
     """Mean and variance of each bin's mean and covariance: statistics of statistics (VIR:A)."""
 
-    count: Tensor  # (B,) rows in each bin
+    count: Tensor  # type: ignore[assignment]  # (B,) rows in each bin
     mu_mean: Tensor  # (B, D)
     mu_var: Tensor  # (B, D)
     cov_mean: Tensor  # (B, D); its variance is 0, as in the paper
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Return the four tensors in the order of the constructor."""
-        return self.count, self.mu_mean, self.mu_var, self.cov_mean
 
 
 def empty_sums(num_bins: int, dim: int) -> Tensor:
@@ -91,23 +85,6 @@ def statistics_of(sums: Tensor, *, unbiased: bool = False) -> BinStatistics:
     )
 
 
-def bin_statistics(z_mean: Tensor, z_var: Tensor | None, index: Tensor, num_bins: int) -> BinStatistics:
-    """Return the statistics of each bin's statistics for one set of rows (VIR:A).
-
-    z_mean, z_var: (N, D), index: (N,). ``z_var=None`` is zero variance (FDS).
-
-    >>> rows, index = torch.tensor([[1.0], [3.0], [7.0]]), torch.tensor([0, 0, 2])
-    >>> stats = bin_statistics(rows, None, index, num_bins=3)
-    >>> stats.mu_mean.squeeze().tolist(), stats.cov_mean.squeeze().tolist()
-    ([2.0, 0.0, 7.0], [1.0, 1.0, 0.0])
-    """
-    kind = torch.promote_types(z_mean.dtype, torch.float32)
-    sums = empty_sums(num_bins, z_mean.shape[1]).to(z_mean.device)
-    add_rows(sums, z_mean, z_var, index)
-    count, *values = statistics_of(sums).tensors()
-    return BinStatistics(count, *(value.to(kind) for value in values))
-
-
 def smooth(stats: BinStatistics, kernel: Tensor, squares: Tensor) -> BinStatistics:
     """Return statistics averaged over neighbouring bins with data (VIR:S). kernel, squares: (B, B)
 
@@ -149,11 +126,6 @@ def recolor(
         return mean, None
     var = (z_var + stats.mu_var[index]) * ratio + smoothed.mu_var[index]
     return mean, torch.where(still, z_var, var)
-
-
-def recomputing() -> bool:
-    """Whether a backward pass runs this part of a forward pass again, for activation checkpointing."""
-    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 class NoSmoothing(nn.Module):
@@ -229,7 +201,7 @@ class LatentSmoother(nn.Module):
         self.sums = empty_sums(len(bins), members * dim)
         empty = statistics_of(self.sums)  # recolouring from these to these changes nothing
         for role in ("stats", "smoothed"):
-            for name, value in vars(empty).items():
+            for name, value in empty._asdict().items():
                 kind = value.dtype if name == "count" else torch.float32
                 self.register_buffer(f"{role}_{name}", value.to(kind, copy=True))
 
@@ -258,8 +230,7 @@ class LatentSmoother(nn.Module):
         return self._statistics("smoothed")
 
     def _statistics(self, role: str) -> BinStatistics:
-        names = BinStatistics.__dataclass_fields__
-        return BinStatistics(**{name: getattr(self, f"{role}_{name}") for name in names})
+        return BinStatistics(*(getattr(self, f"{role}_{name}") for name in BinStatistics._fields))
 
     def accumulate(
         self, z_mean: Tensor, z_var: Tensor | None, index: Tensor, labelled: Tensor | None = None
@@ -268,8 +239,6 @@ class LatentSmoother(nn.Module):
 
         z_mean, z_var: (N K, D), index, labelled: (N K,)
         """
-        if recomputing():
-            return
         wide = (-1, self.members * self.dim)
         var = None if z_var is None else z_var.reshape(wide)
         labelled = None if labelled is None else labelled[:: self.members]
@@ -283,10 +252,10 @@ class LatentSmoother(nn.Module):
         kept = torch.where(new.count > 0, kept, 1.0).unsqueeze(-1)
         merged = BinStatistics(
             torch.where(new.count > 0, new.count, old.count),
-            *(kept * o + (1 - kept) * n for o, n in zip(old.tensors()[1:], new.tensors()[1:], strict=True)),
+            *(kept * o + (1 - kept) * n for o, n in zip(old[1:], new[1:], strict=True)),
         )
         for role, value in (("stats", merged), ("smoothed", smooth(merged, self.kernel, self.squares))):
-            for name, tensor in vars(value).items():
+            for name, tensor in value._asdict().items():
                 getattr(self, f"{role}_{name}").copy_(tensor)
         self.sums.zero_()
 
@@ -304,7 +273,7 @@ class LatentSmoother(nn.Module):
 
     def _by_member(self, stats: BinStatistics) -> BinStatistics:
         """Statistics (B, K D) as (B K, D)."""
-        count, *values = stats.tensors()
+        count, *values = stats
         return BinStatistics(
             count.repeat_interleave(self.members), *(value.reshape(-1, self.dim) for value in values)
         )
