@@ -14,7 +14,7 @@ import torch
 from scipy import stats
 
 from tailwise import metrics as m
-from tailwise.distributions import members
+from tailwise.distributions import student_t
 from tailwise.distributions.members import NIG, Distribution, Mixture, Normal, concatenate
 from tailwise.distributions.tilt import Tilt, Tilted
 from tailwise.labels.bins import LabelBins
@@ -134,7 +134,7 @@ def test_rows_shapes_and_chunks(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
     close(joined.mean, tilted.mean)
     close(tilted[:1].cdf(y), concatenate([tilted[:1]] * 12).cdf(y))  # one prediction for many labels
     whole = [tilted.mean, tilted.cdf(y), tilted.quantile(doubles(0.1, 0.6)[:, None]), tilted.deviation(y)]
-    monkeypatch.setattr(members, "_CHUNK", 50)
+    monkeypatch.setattr(student_t, "_CHUNK", 50)
     again = emphasis(TRAINING, 0.7).apply(base)
     rows = [again.mean, again.cdf(y), again.quantile(doubles(0.1, 0.6)[:, None]), again.deviation(y)]
     for one, two in zip(whole, rows, strict=True):

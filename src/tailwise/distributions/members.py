@@ -1,44 +1,25 @@
 """Predictive distributions. Every head returns one, and everything after a head reads only that.
 
 A `Normal`, an `NIG` (whose predicted label follows a Student-t), a `Mixture` of either, or any of these
-under weights of the label (`tailwise.distributions.tilt.Tilted`). All of them are made of `Members`: what
-needs only these is written once, for all. `nll` and the moments are differentiable and stay on their device;
-`cdf`, `quantile` and `crps` are evaluated by SciPy in float64, without gradient.
+under weights of the label (`tailwise.distributions.tilt.Tilted`). `nll` and the moments are differentiable
+and stay on their device. `cdf`, `quantile` and `crps` are those of the `Members` that all kinds are made of,
+in float64 and without gradient (`tailwise.distributions.student_t`).
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor
 
-from tailwise.distributions.student_t import log_gamma_ratio, standardized, student
+from tailwise.distributions.student_t import Members, log_gamma_ratio, weighted
 
 Number = float | Tensor
-_NODES = 256
-_CHUNK = 2**21
-
-
-class Members(NamedTuple):
-    """The Normals or Student-t's that a prediction is made of: K for each of its elements. (K, *shape) each
-
-    A member is ``location + scale * T`` with T a standard Student-t. A Normal has infinitely many degrees of
-    freedom. The weights sum to 1 over K.
-
-    >>> Mixture([Normal(torch.tensor([0.0]), 4.0), Normal(torch.tensor([9.0]), 1.0)]).members().scale
-    tensor([[2.],
-            [1.]])
-    """
-
-    weight: Tensor
-    location: Tensor
-    scale: Tensor
-    df: Tensor
 
 
 class Distribution(ABC):
@@ -133,14 +114,12 @@ class Distribution(ABC):
     def cdf(self, y: Number) -> Tensor:
         """Probability of a label of at most y."""
         m, labels = self._beside(y)
-        below, _ = student(m.df).sides(standardized(labels, m.location, m.scale))
-        return weighted(m.weight, below).to(self.mean)
+        return m.cdf(labels).to(self.mean)
 
     def quantile(self, q: Number) -> Tensor:
         """Label that is exceeded with probability 1 - q; q broadcasts against the parameters."""
         m, levels = self._beside(checked_probability(q))
-        levels, _ = torch.broadcast_tensors(levels, self.mean)
-        return student(m.df).mixture_quantile(m.weight, m.location, m.scale, levels).to(self.mean)
+        return m.quantile(levels).to(self.mean)
 
     def interval(self, coverage: float = 0.9) -> tuple[Tensor, Tensor]:
         """Return both ends of the central interval that covers the label with the given probability."""
@@ -168,11 +147,11 @@ class Distribution(ABC):
     def deviation(self, y: Number) -> Tensor:
         """E|Y - y|."""
         m, labels = self._beside(y)
-        return weighted(m.weight, _deviation(m, labels)).to(self.mean)
+        return m.deviation(labels).to(self.mean)
 
-    @abstractmethod
     def mean_difference(self) -> Tensor:
         """E|Y - Y'| for two independent labels Y and Y'."""
+        return self.exact.members().mean_difference().to(self.mean)
 
     @abstractmethod
     def pooled(self, weights: Tensor | None = None) -> Distribution:
@@ -250,11 +229,6 @@ class Parametric(Distribution):
 
     def rebuilt(self, parametric: Parametric, weight_factor: Number = 1.0) -> Distribution:
         return parametric
-
-    def mean_difference(self) -> Tensor:
-        df = self.df.clamp(max=1e18)  # a Normal to the last digit
-        log_betas = 2 * log_gamma_ratio(df / 2) - log_gamma_ratio(df - 0.5) - 0.5 * math.log(math.pi)
-        return self.scale * 4 * df.sqrt() / (df - 1) * log_betas.exp()
 
     @classmethod
     def _joined(cls, parts: Sequence[Self], function: Callable[..., Tensor]) -> Self:
@@ -495,16 +469,6 @@ class Mixture(Distribution):
         shares = torch.where(some, torch.where(some, weights, 1.0).log(), -math.inf)
         return -torch.logsumexp(shares - components.nll(y), dim=0)
 
-    def mean_difference(self) -> Tensor:
-        m, zero = self.exact.members(), exactly(0.0)
-        if not m.df.isinf().all():
-            return staircase_difference(self.components, self.weights)
-        total = torch.zeros_like(m.location[0])
-        for k in range(len(m.weight)):
-            gap = Members(m.weight, m.location[k] - m.location, (m.scale[k] ** 2 + m.scale**2).sqrt(), m.df)
-            total += m.weight[k] * weighted(m.weight, _deviation(gap, zero))
-        return total.to(self.mean)
-
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         draws = self.components.sample(n, generator)  # (n, K, *shape)
         uniform = torch.rand((n, 1, *self.shape), generator=generator).to(self.weights)
@@ -543,60 +507,10 @@ def _average(value: Tensor, weights: Tensor | None) -> Tensor:
     return (weights.reshape(*weights.shape, *[1] * (value.dim() - weights.dim())) * value).sum(0)
 
 
-def weighted(weight: Tensor, value: Tensor) -> Tensor:
-    """Return the weighted sum over the members that ignores those of weight 0, even infinite ones."""
-    return (weight * torch.where(weight > 0, value, 0.0)).sum(0)
-
-
 def against(parameter: Tensor, value: Tensor, dimensions: int) -> Tensor:
     """Give members (K, *shape) a dimension of 1 after K for each leading dimension of a value."""
     extra = (1,) * (value.dim() - dimensions)
     return parameter.reshape(parameter.shape[:1] + extra + parameter.shape[1:])
-
-
-def _deviation(m: Members, y: Tensor) -> Tensor:
-    """E|Y - y| of each member."""
-    tails, z = student(m.df), standardized(y, m.location, m.scale)
-    below, above = tails.sides(z)
-    distance = y - m.location
-    spread = distance * (below - above) + 2 * m.scale * tails.log_moment(z).exp()
-    spread = torch.where(m.df > 1, spread, math.nan)
-    # A prediction without spread is a point.
-    return torch.where(m.scale > 0, spread, distance.abs())
-
-
-def staircase_difference(members: Distribution, weights: Tensor) -> Tensor:
-    """Return E|Y - Y'| of a mixture by quadrature, off by about 1e-3 standard deviations. (K, N) each -> (N,)
-
-    It is twice the integral of F (1 - F). F is approximated by a staircase with steps at quantiles
-    of each member, at levels that differ between members so that equal ones do not step at the same
-    points.
-    """
-    size = len(weights)
-    count = max(16, _NODES // size)
-    offset = (0.5 + torch.arange(size, dtype=torch.float64) * 0.6180339887498949) % 1
-    v = (torch.arange(count).unsqueeze(1) + 0.05 + 0.9 * offset) / count
-    levels = (v**3 * (10 - 15 * v + 6 * v**2)).unsqueeze(-1)  # (nodes, K, 1), dense in the tails
-    steps = (v * (1 - v)) ** 2
-    steps = (steps / steps.sum(0)).unsqueeze(-1)
-    parts = []
-    for part in row_parts(weights.shape[1], levels.numel()):
-        points = members[:, part].quantile(levels)  # (nodes, K, rows)
-        points, order = points.flatten(0, 1).sort(0)
-        below = (steps * weights[:, part]).flatten(0, 1).gather(0, order).cumsum(0)[:-1]
-        parts.append((below * (1 - below) * points.diff(dim=0)).sum(0))
-    return 2 * torch.cat(parts)
-
-
-def row_parts(rows: int, numbers: int) -> Iterator[slice]:
-    """Yield slices of rows that bound the memory, if each of them takes so many numbers; often all rows."""
-    step = max(1, _CHUNK // max(1, numbers))
-    # While tracing, the number of rows is a symbol.
-    if torch.compiler.is_compiling() or rows <= step:
-        yield slice(None)
-        return
-    for start in range(0, rows, step):
-        yield slice(start, start + step)
 
 
 def stack(distributions: Sequence[Distribution]) -> Distribution:

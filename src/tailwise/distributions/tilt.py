@@ -18,16 +18,20 @@ from torch import Tensor
 
 from tailwise.distributions.members import (
     Distribution,
-    Members,
     Number,
     Parametric,
     checked_probability,
     exactly,
+)
+from tailwise.distributions.student_t import (
+    Array,
+    Members,
     row_parts,
     staircase_difference,
+    standardized,
+    student,
     weighted,
 )
-from tailwise.distributions.student_t import Array, standardized, student
 
 _NEAR_2 = 1e-6
 
@@ -195,8 +199,9 @@ class Tilted(Changed):
 
     def mean_difference(self) -> Tensor:
         weights = self._moments.weights
-        members = self.parametric.exact.map(lambda p: p.reshape(weights.shape))
-        return self._shaped(staircase_difference(Tilted(members, self.change), weights))
+        members = Tilted(self.parametric.exact.map(lambda p: p.reshape(weights.shape)), self.change)
+        difference = staircase_difference(lambda rows, levels: members[:, rows].quantile(levels), weights)
+        return self._shaped(difference)
 
     @cached_property
     def _flat(self) -> Members:

@@ -19,7 +19,8 @@ from scipy import stats
 from sklearn.base import clone
 from torch import Tensor
 
-from tailwise.distributions.members import Distribution, Number, checked_probability, exactly, row_parts
+from tailwise.distributions.members import Distribution, Number, checked_probability, exactly
+from tailwise.distributions.student_t import row_parts
 from tailwise.distributions.tilt import Changed, Tilt
 from tailwise.distributions.truncation import Bounds
 from tailwise.options import Items, NotNegative, Positive
