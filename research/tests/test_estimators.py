@@ -1,6 +1,7 @@
-"""CatBoost's forms: intervals from residuals, CV+, and the choice of the best form."""
+"""CatBoost's forms: intervals from residuals, CV+, and the choice of the best form. Networks of pytabkit."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,23 @@ def test_a_constant_has_the_distribution_of_the_labels() -> None:
         pd.DataFrame({"x": [1.0]})
     )
     assert (found.mean[0], found.lower[0], found.upper[0]) == (49, 4, 94)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("pytabkit") is None, reason="the extra peers is not installed")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["realmlp", "tabm"])
+def test_networks_of_pytabkit_take_gaps_and_new_categories(name: str) -> None:
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"x": rng.normal(size=60), "kind": rng.choice(["a", "b"], 60)})
+    y = 3 * x["x"].to_numpy() + rng.normal(size=60)
+    x.loc[::7, "x"] = np.nan
+    new = pd.DataFrame({"x": [np.nan, 0.0, 2.0], "kind": ["a", None, "c"]})
+    (estimator,) = choose_estimators([name])
+    first, again = (estimator.fit(x, y, 3)(new) for _ in range(2))
+    np.testing.assert_array_equal(first.mean, again.mean)
+    assert np.isfinite(first.mean).all() and (first.lower < first.upper).all()
+    assert first.quantiles is not None and (np.diff(first.quantiles) >= 0).all()
 
 
 def test_the_best_form_has_the_lowest_held_out_error_and_the_time_of_all() -> None:

@@ -1,4 +1,4 @@
-"""Regressors that users choose among, each fitted on a raw table: TailRegressor, boosted trees, a constant.
+"""Regressors that users choose among, on a raw table: TailRegressor, boosted trees, networks, a constant.
 
 Every estimator gives a prediction, a 90% interval and a CRPS. CatBoost is there in the forms that an expert
 would try. Those that predict a point get intervals and quantiles from the residuals of a fifth of the
@@ -7,6 +7,7 @@ training rows, and predict with a model of all of them. Everything runs on one t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -84,6 +85,8 @@ def pinball_crps(quantiles: Array, y: Array) -> float:
 
 Predict = Callable[["pd.DataFrame"], Prediction]
 Fit = Callable[["pd.DataFrame", Array, int], Predict]
+Predicts = Callable[["pd.DataFrame"], Array]
+Learn = Callable[["pd.DataFrame", Array, int], Predicts]
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ class Estimator:
         return {} if fit is fit_tail else None
 
 
-# -- tables for boosted trees --------------------------------------------------------------------
+# -- tables for other packages --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,12 @@ class _Columns:
             else:
                 found[name] = x[name].to_numpy(np.float64, na_value=np.nan)
         return found
+
+    def table(self, x: pd.DataFrame) -> pd.DataFrame:
+        """Return the numbers, and the other columns as strings."""
+        import pandas as pd
+
+        return pd.DataFrame({**self.numeric(x), **{name: _strings(x[name]) for name in self.values}})
 
 
 def _strings(column: pd.Series[Any]) -> list[str]:
@@ -187,23 +196,40 @@ def _catboost(
     *,
     weight: Array | None = None,
     trees: int = CATBOOST_TREES,
-) -> Callable[[pd.DataFrame], Array]:
+) -> Predicts:
     """Fit CatBoost with its own handling of categories; return what predicts. (N,) or (N, K)"""
-    import pandas as pd
     from catboost import CatBoostRegressor
 
     columns = _Columns.of(x)
-
-    def table(x: pd.DataFrame) -> pd.DataFrame:
-        return pd.DataFrame({**columns.numeric(x), **{name: _strings(x[name]) for name in columns.values}})
-
     model = CatBoostRegressor(
         loss_function=loss, iterations=trees, random_seed=seed, thread_count=1, verbose=False,
         allow_writing_files=False, cat_features=list(columns.values),
     )  # fmt: skip
-    model.fit(table(x), y, sample_weight=weight)
+    model.fit(columns.table(x), y, sample_weight=weight)
     kind = {"prediction_type": loss} if loss == GAUSSIAN else {}
-    return lambda x: np.asarray(model.predict(table(x), thread_count=1, **kind), np.float64)
+    return lambda x: np.asarray(model.predict(columns.table(x), thread_count=1, **kind), np.float64)
+
+
+def _pytabkit(x: pd.DataFrame, y: Array, seed: int, name: str, folds: int) -> Predicts:
+    """Fit networks of pytabkit, one or one a fold, with its defaults; return what predicts their mean. (N,)
+
+    A missing number is the median of its column.
+    """
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError:  # beside a CPU build of torch; pytabkit imports it and calls neither function
+        for missing in ("nms", "qnms"):
+            arguments = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            torch.library.define(f"torchvision::{missing}", arguments)
+    import pytabkit
+
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    columns = _Columns.of(x)
+    table = columns.table(x)
+    medians = table.median(numeric_only=True)
+    model = getattr(pytabkit, name)(n_cv=folds, random_state=seed, device="cpu", n_threads=1)
+    model.fit(table.fillna(medians), y)
+    return lambda x: np.asarray(model.predict(columns.table(x).fillna(medians)), np.float64)
 
 
 def fit_gaussian(
@@ -232,15 +258,20 @@ def _from_residuals(predicted: Array, residuals: Array, back: Callable[[Array], 
 
 
 def fit_form(x: pd.DataFrame, y: Array, seed: int, *, loss: str = "RMSE", log: bool = False) -> Predict:
-    """Fit CatBoost to predict a point, on a log scale if labels are skewed.
+    """Fit CatBoost to predict a point, with `log` on a log scale if labels are skewed."""
+    return fit_point(x, y, seed, learn=partial(_catboost, loss=loss), log=log)
+
+
+def fit_point(x: pd.DataFrame, y: Array, seed: int, *, learn: Learn, log: bool = False) -> Predict:
+    """Fit a model that predicts a point.
 
     The residuals of a fifth of the rows, for a model of the others, make split-conformal intervals.
     """
     to, back = _scale(y, log)
     kept, held = _parts(len(y), seed)
-    part = _catboost(x.iloc[kept], to(y[kept]), seed, loss)(x.iloc[held])
+    part = learn(x.iloc[kept], to(y[kept]), seed)(x.iloc[held])
     residuals, held_mae = to(y[held]) - part, float(np.abs(back(part) - y[held]).mean())
-    model = _catboost(x, to(y), seed, loss)
+    model = learn(x, to(y), seed)
     return lambda x: replace(_from_residuals(model(x), residuals, back), held_mae=held_mae)
 
 
@@ -389,12 +420,14 @@ _MODELS: tuple[tuple[str, str, Fit], ...] = (
     ("catboost-cv", "CatBoost, CV+", fit_cross_validated),
     ("catboost-gaussian", "CatBoost, Gaussian", fit_gaussian),
     ("catboost-weighted", "CatBoost, Gaussian, label weights", partial(fit_gaussian, weighted=True)),
-    (
-        "catboost-conformal",
-        "CatBoost, Gaussian, conformal",
-        partial(fit_conformal, fit=fit_gaussian),
-    ),
+    ("catboost-conformal", "CatBoost, Gaussian, conformal", partial(fit_conformal, fit=fit_gaussian)),
     ("lightgbm", "LightGBM", fit_lightgbm),
+    (
+        "realmlp",
+        "RealMLP",
+        partial(fit_point, learn=partial(_pytabkit, name="RealMLP_TD_Regressor", folds=FOLDS)),
+    ),
+    ("tabm", "TabM", partial(fit_point, learn=partial(_pytabkit, name="TabM_D_Regressor", folds=1))),
     ("constant", "a constant", fit_constant),
 )
 

@@ -42,7 +42,7 @@ METHOD_CODE = (
 ESTIMATOR_CODE = (*METHOD_CODE, "estimator.py", "model")
 OWN_CODE = ("contenders.py", "recipe.py", "choose.py", "estimators.py", "peers.py")
 """Files of this package that a run depends on."""
-PACKAGES = ("catboost", "crepes", "lightgbm", "ngboost", "numpy", "scikit-learn")
+PACKAGES = ("catboost", "crepes", "lightgbm", "ngboost", "numpy", "pytabkit", "scikit-learn")
 """Packages whose versions are recorded for estimators, which build on them."""
 _SOURCE = Path(tailwise.__file__).parent
 _OWN = Path(__file__).parent
