@@ -1,21 +1,12 @@
-"""The two passes over a stream before training, and labels in little memory."""
+"""The two passes over a stream before training."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from tailwise.labels.bins import LabelBins
-from tailwise.labels.support import LabelSupport
 from tailwise.streams import FrameRows
-from tailwise.streams.survey import (
-    BinCounts,
-    FirstPass,
-    LabelSketch,
-    first_pass,
-    labels_of,
-    row_keys,
-    second_pass,
-)
+from tailwise.streams.survey import FirstPass, counted, first_pass, labels_of, row_keys, second_pass
 from tailwise.tables.read import TableError
 
 N, HELD, SAMPLE = 2000, 60, 200
@@ -45,15 +36,21 @@ def test_two_passes_find_what_the_table_in_memory_has(shards: int) -> None:
     assert set(TABLE.x[~train]) == set(survey.held.x)
     assert not set(survey.held.x) & set(survey.sample.x)
     bins = [LabelBins.from_summary(summary, count=12) for summary in survey.summaries]
-    counts = second_pass(STREAM, TARGETS, bins, survey, "w")
-    for name, count, sketch in zip(TARGETS, counts, survey.sketches, strict=True):
+    parts = {
+        weight: [
+            second_pass(STREAM, TARGETS, bins, survey.held_out, weight, (k, shards)) for k in range(shards)
+        ]
+        for weight in (None, "w")
+    }
+    for t, (name, b, ends) in enumerate(zip(TARGETS, bins, survey.ends, strict=True)):
         labels = TABLE[name].to_numpy(float)
-        expected = LabelBins.from_labels(labels[train], count=12)
-        assert (count.bins.edges == expected.edges).all()
-        assert (count.counted(weighted=False).counts == expected.counts).all()
-        weighted = LabelBins.from_labels(labels[train], count=12, weight=TABLE.w[train])
-        assert (count.counted(weighted=True).counts == weighted.counts).all()
-        assert count.support(sketch) == LabelSupport.from_labels(labels)
+        assert ends.tolist() == [labels.min(), labels.max()]
+        for weight, passes_over in parts.items():
+            w = None if weight is None else TABLE[weight][train]
+            expected = LabelBins.from_labels(labels[train], count=12, weight=w)
+            found = counted(b, sum(part[t] for part in passes_over))
+            np.testing.assert_array_equal(found.edges, expected.edges)
+            np.testing.assert_array_equal(found.counts, expected.counts)
 
 
 def test_a_sample_depends_on_neither_order_nor_chunks_nor_parts() -> None:
@@ -68,47 +65,6 @@ def test_a_sample_depends_on_neither_order_nor_chunks_nor_parts() -> None:
     pd.testing.assert_frame_equal(tables[0], tables[1])
     pd.testing.assert_frame_equal(tables[0], tables[2])
     assert set(tables[0].x) == set(np.argsort(row_keys(np.arange(N), 0))[1:100])
-
-
-# -- labels ----------------------------------------------------------------------------------------
-
-
-LABELS = {
-    "whole numbers": RNG.poisson(3, 900).astype(float),
-    "skewed": np.exp(RNG.normal(size=3000)),
-    "half zero": np.where(RNG.random(3000) < 0.5, 0.0, 2 + RNG.random(3000)),
-    "constant": np.full(600, 7.0),
-    "a fine grid": RNG.integers(0, 700, 3000) / 10,
-}
-
-
-def sketched(parts: list[np.ndarray]) -> LabelSketch:
-    sketch = LabelSketch()
-    for part in parts:
-        sketch.add(part)
-    return sketch
-
-
-@pytest.mark.parametrize("name", LABELS)
-def test_bins_counts_and_support_equal_those_of_the_labels_in_memory(name: str) -> None:
-    labels = LABELS[name]
-    sketch, other = sketched(np.array_split(labels[:500], 4)), sketched([labels[500:]])
-    sketch.merge(other)
-    assert (sketch.count, sketch.low, sketch.high) == (len(labels), labels.min(), labels.max())
-    if sketch.values is not None:
-        values, counts = np.unique(labels, return_counts=True)
-        assert (sketch.values == values).all()
-        assert (sketch.counts == counts).all()
-    expected = LabelBins.from_labels(labels)
-    bins = LabelBins.from_summary(sketch.summary(labels))
-    assert (bins.edges == expected.edges).all()
-    shared = sketch.shared(labels)
-    count, rest = BinCounts(bins, shared), BinCounts(bins, shared)
-    count.add(labels[:400], np.ones(400, bool))
-    rest.add(labels[400:], np.ones(len(labels) - 400, bool))
-    count.merge(rest)
-    assert (count.counted(weighted=False).counts == expected.counts).all()
-    assert count.support(sketch) == LabelSupport.from_labels(labels)
 
 
 @pytest.mark.parametrize(

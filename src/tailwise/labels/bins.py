@@ -71,15 +71,11 @@ def in_label_precision(y: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class LabelSummary:
-    """What bins are chosen from: the number of labels and their range, distinct values and quantiles.
-
-    Of labels that do not fit in memory, `sample` has some, and quantiles come from these.
-    """
+    """What bins are chosen from: the number of labels, their range, and the labels or a sample of them."""
 
     count: int
     low: float
     high: float
-    values: Array | None  # distinct labels, ascending; None if there are more than MAX_LATTICE_BINS
     sample: Array
 
 
@@ -124,9 +120,7 @@ class LabelBins:
         count is the total weight of its labels, rounded, and at least 1 if the bin has labels.
         """
         labels = checked_labels(y)
-        ruled = width is None and count is None and edges is None
-        values = np.unique(labels) if ruled else None
-        summary = LabelSummary(labels.size, labels.min(), labels.max(), values, labels)
+        summary = LabelSummary(labels.size, labels.min(), labels.max(), labels)
         bins = cls.from_summary(summary, width=width, count=count, edges=edges)
         index = bins.index(labels)
         weights = None if weight is None else np.bincount(index, np.asarray(weight), len(bins))
@@ -299,10 +293,10 @@ def _around(value: float) -> tuple[float, float]:
 
 
 def _default_edges(labels: LabelSummary) -> tuple[Array, str]:
-    low, high, values = labels.low, labels.high, labels.values
+    low, high = labels.low, labels.high
     if low == high:
         return np.array(_around(low)), "all labels are equal"
-    step, name = (None, "") if values is None else _lattice_step(values)
+    step, name = _lattice_step(np.unique(np.append(labels.sample, [low, high])))
     if step is not None:
         number = int(np.round((high - low) / step)) + 1
         return np.asarray(low + step * (np.arange(number + 1) - 0.5)), name

@@ -313,6 +313,5 @@ def bins_from_summary(transform: Transform, summary: LabelSummary, **bins: Any) 
     if transform.is_identity or "edges" in bins:
         return LabelBins.from_summary(summary, **bins)
     low, high = transform.latents(np.array([summary.low, summary.high]))
-    values = None if summary.values is None else transform.latents(summary.values)
-    latent = LabelSummary(summary.count, float(low), float(high), values, transform.latents(summary.sample))
+    latent = LabelSummary(summary.count, float(low), float(high), transform.latents(summary.sample))
     return in_label_units(transform, LabelBins.from_summary(latent, **bins))

@@ -16,6 +16,8 @@ from sklearn.utils import check_random_state
 
 from tailwise.distributions.transform import AnyTransform
 from tailwise.distributions.truncation import Bounds
+from tailwise.labels.bins import LabelBins
+from tailwise.labels.support import LabelSupport
 from tailwise.lookup import check_name
 from tailwise.model.base import FOLDS, Base, deal_folds, fit_base
 from tailwise.model.fit import Held, Training, bounds_of_targets, labels_of_targets
@@ -25,10 +27,11 @@ from tailwise.model.settings import Settings, bins_from_summary, candidates, cho
 from tailwise.model.split import MIN_HOLDOUT
 from tailwise.streams.sources import SOURCE, FrameRows, RayRows, RowStream, Shard, as_row_stream
 from tailwise.streams.survey import (
-    BinCounts,
     Surveyed,
+    counted,
     first_pass,
     labels_of,
+    mean_weight,
     mixed,
     second_pass,
     weights_of,
@@ -219,17 +222,14 @@ class _StreamFit:
         base, offset = self._base(survey, inputs.encode(X).matrix, choices)
         transforms = chosen_transforms(base, choices)
         settings.log("reading the labels of %d rows, to count them in bins", survey.rows)
-        counts = self._counted(survey, transforms)
-        bins = [count.counted(weighted=columns.weight is not None) for count in counts]
-        supports = [count.support(sketch) for count, sketch in zip(counts, survey.sketches, strict=True)]
-        seen = labels_of(survey.sample, columns.targets).T
-        labels = labels_of_targets(settings, bins, seen, None, self._bounds(survey), supports, transforms)
+        bins, weight = self._counted(survey, transforms)
+        y, seen = (labels_of(rows, columns.targets) for rows in (survey.held, survey.sample))
+        supports = [LabelSupport.from_labels(column) for column in np.concatenate([y, seen]).T]
+        labels = labels_of_targets(settings, bins, seen.T, None, self._bounds(survey), supports, transforms)
         training = Training(settings, inputs, base, labels, seed)
-        rows = StreamedRows(
-            training, inputs, self.stream, columns, survey, offset, counts[0].mean_weight, shuffle
-        )
+        rows = StreamedRows(training, inputs, self.stream, columns, survey, offset, weight, shuffle)
         encoded = inputs.encode(inputs.checked(survey.held[columns.inputs]))
-        y, around = labels_of(survey.held, columns.targets), base.offset(encoded.matrix, len(encoded), None)
+        around = base.offset(encoded.matrix, len(encoded), None)
         held = training.examples(encoded, y, np.ones(len(y)), around)
         select, confirm = halves(len(y), seed, 4 * MIN_HOLDOUT)
         start = torch.from_numpy(np.asarray(rows.encoded(survey.sample)[0]))
@@ -252,7 +252,7 @@ class _StreamFit:
         return self.workers.map(partial(_read_part, read), shards)
 
     def _surveyed(self, sample: int) -> Surveyed:
-        """Sample the rows of the stream and sketch their labels."""
+        """Sample the rows of the stream and find the range of their labels."""
         columns, keep = self.columns, sample + HELD_OUT
         first, *others = self._by_parts(
             partial(first_pass, self.stream, columns.all, columns.targets, keep, self.seed)
@@ -269,26 +269,21 @@ class _StreamFit:
 
     def _choices(self, survey: Surveyed) -> list[list[AnyTransform]]:
         """Return the transforms of the labels to choose from, for each target."""
-        columns = zip(labels_of(survey.sample, self.columns.targets).T, survey.sketches, strict=True)
-        return [
-            candidates(self.settings.target_transform, np.append(labels, [sketch.low, sketch.high]))
-            for labels, sketch in columns
-        ]
+        columns = zip(labels_of(survey.sample, self.columns.targets).T, survey.ends, strict=True)
+        return [candidates(self.settings.target_transform, np.append(*column)) for column in columns]
 
-    def _counted(self, survey: Surveyed, transforms: Sequence[AnyTransform]) -> list[BinCounts]:
-        """Count the labels of each target in bins, exactly."""
+    def _counted(self, survey: Surveyed, transforms: Sequence[AnyTransform]) -> tuple[list[LabelBins], float]:
+        """Return the bins of each target with its training labels, counted exactly, and their mean weight."""
         targets, weight = self.columns.targets, self.columns.weight
         bins = [
             bins_from_summary(transform, summary, **self.settings.given_bins)
             for transform, summary in zip(transforms, survey.summaries, strict=True)
         ]
-        counts, *others = self._by_parts(partial(second_pass, self.stream, targets, bins, survey, weight))
-        for other in others:
-            for count, more in zip(counts, other, strict=True):
-                count.merge(more)
-        if counts[0].rows.sum() == 0:
+        parts = self._by_parts(partial(second_pass, self.stream, targets, bins, survey.held_out, weight))
+        counts = [np.sum(of_target, axis=0) for of_target in zip(*parts, strict=True)]
+        if not counts[0].any():
             raise ValueError(f"the weight {weight!r} is 0 in every row: there is nothing to train on")
-        return list(counts)
+        return [counted(b, count) for b, count in zip(bins, counts, strict=True)], mean_weight(counts[0])
 
     def _base(
         self, survey: Surveyed, matrix: Floats, choices: list[list[AnyTransform]]
@@ -305,9 +300,8 @@ class _StreamFit:
 
     def _bounds(self, survey: Surveyed) -> list[Bounds]:
         """Return the bounds of each target; a label beyond them is an error."""
-        ends = [np.array([sketch.low, sketch.high]) for sketch in survey.sketches]
-        all_bounds = bounds_of_targets(self.settings.bounds, ends)
-        for name, bounds, (low, high) in zip(self.columns.targets, all_bounds, ends, strict=True):
+        all_bounds = bounds_of_targets(self.settings.bounds, survey.ends)
+        for name, bounds, (low, high) in zip(self.columns.targets, all_bounds, survey.ends, strict=True):
             if low < bounds.low or high > bounds.high:
                 raise ValueError(
                     f"the target {name!r} lies between {low:.9g} and {high:.9g}, beyond the bounds "

@@ -1,7 +1,7 @@
 """The two passes over a stream before training, rows that are held out, and batches of mixed rows.
 
-The first pass samples rows and sketches labels. Bins are chosen from that. The second pass reads labels only,
-and counts them in the bins. What the passes keep can be merged, part by part.
+The first pass samples rows and finds the range of the labels. Bins are chosen from that. The second pass
+reads labels only, and counts them in the bins. What the passes keep can be merged, part by part.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailwise.labels.bins import LabelBins, LabelSummary
-from tailwise.labels.support import ATOM_SHARE, MAX_STEPS, MIN_LABELS, LabelSupport
 from tailwise.streams.sources import RowStream, Shard, where
 from tailwise.tables.columns import LARGEST_TARGET
 from tailwise.tables.read import TableError
@@ -24,6 +23,7 @@ from tailwise.tables.read import TableError
 if TYPE_CHECKING:
     import pandas as pd
 
+Floats = NDArray[np.float64]
 Keys = NDArray[np.uint64]
 
 
@@ -95,12 +95,6 @@ def sampled_rows(stream: RowStream, held_out: HeldOut, columns: Sequence[str] | 
     return pd.concat(parts)
 
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
-MAX_VALUES = MAX_STEPS + 1
-"""With more distinct labels than this, they are not kept: such labels lie on no grid."""
-
-
 def labels_of(chunk: pd.DataFrame, targets: Sequence[str]) -> Floats:
     """Return the labels of a chunk; an error says where one is missing, infinite or too large. (n, T)"""
     columns = [chunk[name].to_numpy(np.float64, na_value=np.nan) for name in targets]
@@ -132,111 +126,6 @@ def weights_of(chunk: pd.DataFrame, column: str | None) -> Floats | None:
     return weights
 
 
-class LabelSketch:
-    """Number, range and distinct values of the labels of one target, exactly.
-
-    >>> sketch = LabelSketch()
-    >>> for part in ([2.0, 3.0], [2.0]):
-    ...     sketch.add(np.array(part))
-    >>> sketch.count, sketch.low, sketch.high, sketch.values, sketch.counts
-    (3, 2.0, 3.0, array([2., 3.]), array([2, 1]))
-    """
-
-    def __init__(self) -> None:
-        self.count, self.low, self.high = 0, math.inf, -math.inf
-        self.values: Floats | None = np.empty(0)  # ascending; None if there are more than MAX_VALUES
-        self.counts: Counts = np.empty(0, np.int64)
-
-    def add(self, labels: Floats) -> None:
-        """Take labels in. (n,)"""
-        if len(labels):
-            values, counts = (
-                np.unique(labels, return_counts=True) if self.values is not None else (None, None)
-            )
-            self._take(len(labels), float(labels.min()), float(labels.max()), values, counts)
-
-    def merge(self, other: LabelSketch) -> None:
-        """Take in the labels of another sketch."""
-        self._take(other.count, other.low, other.high, other.values, other.counts)
-
-    def _take(self, count: int, low: float, high: float, values: Floats | None, counts: Any) -> None:
-        self.count, self.low, self.high = self.count + count, min(self.low, low), max(self.high, high)
-        if self.values is None or values is None:
-            self.values = None
-            return
-        joined, place = np.unique(np.concatenate([self.values, values]), return_inverse=True)
-        self.counts = np.bincount(place, np.concatenate([self.counts, counts])).astype(np.int64)
-        self.values = joined if joined.size <= MAX_VALUES else None
-
-    def summary(self, sample: Floats) -> LabelSummary:
-        """Return what bins are chosen from; `sample` has some of the labels, for quantiles."""
-        return LabelSummary(self.count, self.low, self.high, self.values, sample)
-
-    def shared(self, sample: Floats) -> Floats:
-        """Return the labels that may be shared by a tenth of all rows, by a sample; none on a grid. (K,)"""
-        if self.values is not None:
-            return np.empty(0)
-        values, counts = np.unique(sample, return_counts=True)
-        return np.asarray(values[counts >= 0.8 * ATOM_SHARE * len(sample)])
-
-
-class BinCounts:
-    """Exact counts of the labels of one target: of training rows by bin, of all rows by shared value."""
-
-    def __init__(self, bins: LabelBins, shared: Floats) -> None:
-        self.bins = bins
-        self.rows: Counts = np.zeros(len(bins), np.int64)
-        self.weights: Floats = np.zeros(len(bins))
-        self.total = 0
-        self.shared = shared
-        self.often: Counts = np.zeros(len(shared), np.int64)
-        self.below, self.above = np.full(len(shared), -math.inf), np.full(len(shared), math.inf)
-
-    def add(self, labels: Floats, train: NDArray[np.bool_], weight: Floats | None = None) -> None:
-        """Count labels; `train` says which rows are trained on. Rows of weight 0 are not. (n,) each"""
-        train = train if weight is None else train & (weight > 0)
-        index = self.bins.index(labels[train])
-        self.rows += np.bincount(index, minlength=len(self.bins))
-        self.total += len(labels)
-        if weight is not None:
-            self.weights += np.bincount(index, weight[train], len(self.bins))
-        for k, value in enumerate(self.shared):
-            self.often[k] += int((labels == value).sum())
-            self.below[k] = max(self.below[k], labels[labels < value].max(initial=-math.inf))
-            self.above[k] = min(self.above[k], labels[labels > value].min(initial=math.inf))
-
-    def merge(self, other: BinCounts) -> None:
-        """Take in the counts of another part of the stream, of the same bins and values."""
-        self.rows += other.rows
-        self.weights += other.weights
-        self.total += other.total
-        self.often += other.often
-        self.below, self.above = np.maximum(self.below, other.below), np.minimum(self.above, other.above)
-
-    @property
-    def mean_weight(self) -> float:
-        """Mean weight of the training rows whose weight is not 0."""
-        return float(self.weights.sum() / max(self.rows.sum(), 1))
-
-    def counted(self, *, weighted: bool) -> LabelBins:
-        """Return the bins with their counts, or with `weighted` their total weights.
-
-        Weights with a mean below 1 are scaled up to a mean of 1, because they count rows.
-        """
-        scaled = self.weights / (min(self.mean_weight, 1.0) or 1.0)
-        return self.bins.counted(self.rows, scaled if weighted else None)
-
-    def support(self, sketch: LabelSketch) -> LabelSupport:
-        """Return the values that labels can have; `sketch` has all labels."""
-        if sketch.values is not None:
-            return LabelSupport.from_counts(sketch.values, sketch.counts)
-        often = self.often >= ATOM_SHARE * self.total
-        if self.total < MIN_LABELS or not often.any():
-            return LabelSupport()
-        columns = (self.shared[often], self.below[often], self.above[often])
-        return LabelSupport((), tuple(map(tuple, np.stack(columns, axis=1).tolist())))
-
-
 @dataclass(frozen=True, eq=False)
 class Surveyed:
     """What the first pass found."""
@@ -250,14 +139,12 @@ class Surveyed:
     held_out: HeldOut
     summaries: list[LabelSummary]
     """Labels of the training rows, for each target."""
-    sketches: list[LabelSketch]
-    """Labels of all rows, for each target."""
-    shared: list[Floats]
-    """Labels of each target that many rows may share."""
+    ends: list[Floats]
+    """The smallest and the largest label of all rows, for each target."""
 
 
 class FirstPass:
-    """A sample of the rows of a stream, and a sketch of the labels of the others.
+    """A sample of the rows of a stream, and the range of the labels of the others.
 
     Every row has a random key, see `row_keys`. The sample is the rows with the smallest keys, so it
     depends on neither the order of rows nor their chunks, and samples of parts can be merged.
@@ -265,9 +152,11 @@ class FirstPass:
 
     def __init__(self, targets: Sequence[str], keep: int, seed: int) -> None:
         self.targets, self.keep, self.seed = list(targets), keep, seed
-        self.sketches = [LabelSketch() for _ in targets]
+        self.rows = 0
+        """Number of rows so far."""
+        self._low, self._high = np.full(len(targets), math.inf), np.full(len(targets), -math.inf)
         self._tables: list[pd.DataFrame] = []
-        self._keys: list[NDArray[np.uint64]] = []
+        self._keys: list[Keys] = []
         self._limit = np.uint64(2**64 - 1)
 
     def add(self, chunk: pd.DataFrame) -> None:
@@ -277,34 +166,27 @@ class FirstPass:
         labels = labels_of(chunk, self.targets)
         keys = row_keys(chunk.index.to_numpy(), self.seed)
         taken = keys <= self._limit
-        self._sketch(labels[~taken])
+        self._pass_over(labels[~taken])
         rows = chunk[taken]
         rows.attrs = {}
+        self.rows += len(chunk)
         self._tables.append(rows)
         self._keys.append(keys[taken])
-        if self._waiting > 2 * self.keep:
+        if sum(map(len, self._keys)) > 2 * self.keep:
             self._shrink()
 
     def merge(self, other: FirstPass) -> None:
         """Take in the pass over another part of the stream, of the same size and seed."""
+        self.rows += other.rows
+        self._low, self._high = np.minimum(self._low, other._low), np.maximum(self._high, other._high)
         self._tables += other._tables
         self._keys += other._keys
         self._shrink()
-        for sketch, added in zip(self.sketches, other.sketches, strict=True):
-            sketch.merge(added)
 
-    @property
-    def rows(self) -> int:
-        """Number of rows so far."""
-        return self.sketches[0].count + self._waiting
-
-    @property
-    def _waiting(self) -> int:
-        return sum(map(len, self._keys))
-
-    def _sketch(self, labels: Floats) -> None:
-        for sketch, column in zip(self.sketches, labels.T, strict=True):
-            sketch.add(column)
+    def _pass_over(self, labels: Floats) -> None:
+        """Remember the range of labels that are not kept. (n, T)"""
+        self._low = np.minimum(self._low, labels.min(0, initial=math.inf))
+        self._high = np.maximum(self._high, labels.max(0, initial=-math.inf))
 
     def _shrink(self) -> None:
         """Leave the rows with the smallest keys, in their order."""
@@ -318,28 +200,25 @@ class FirstPass:
         self._tables, self._keys = [table.iloc[kept]], [keys[kept]]
         if len(left):
             self._limit = keys[kept[-1]]
-            self._sketch(labels_of(table.iloc[left], self.targets))
+            self._pass_over(labels_of(table.iloc[left], self.targets))
 
     def finish(self, held: int, sample: int) -> Surveyed:
         """Return what was found, with `held` rows held out and a sample of at most `sample` others."""
-        rows = self.rows
         self._shrink()
         (table,), (keys,) = self._tables, self._keys
         labels = labels_of(table, self.targets)
-        self._sketch(labels[held:])
-        sketches = [LabelSketch() for _ in self.targets]
-        for every, train, column in zip(sketches, self.sketches, labels.T, strict=True):
-            every.add(column[:held])
-            every.merge(train)
+        self._pass_over(labels[held:])
         sampled = labels[held : held + sample].T
+        columns = zip(self._low.tolist(), self._high.tolist(), sampled, strict=True)
+        summaries = [LabelSummary(self.rows - held, *column) for column in columns]
+        self._pass_over(labels)
         return Surveyed(
-            rows,
+            self.rows,
             table.iloc[:held],
             table.iloc[held : held + sample],
             HeldOut(self.seed, int(keys[held - 1])),
-            [sketch.summary(column) for sketch, column in zip(self.sketches, sampled, strict=True)],
-            sketches,
-            [sketch.shared(column) for sketch, column in zip(sketches, labels.T, strict=True)],
+            summaries,
+            list(np.stack([self._low, self._high], axis=1)),
         )
 
 
@@ -351,7 +230,7 @@ def first_pass(
     seed: int,
     shard: Shard = (0, 1),
 ) -> FirstPass:
-    """Read a stream once; keep a sample of `columns` and a sketch of the targets."""
+    """Read a stream once; keep a sample of `columns` and the range of the targets."""
     survey = FirstPass(targets, keep, seed)
     for chunk in stream.chunks(list(columns), shard=shard):
         survey.add(chunk)
@@ -362,19 +241,37 @@ def second_pass(
     stream: RowStream,
     targets: Sequence[str],
     bins: Sequence[LabelBins],
-    survey: Surveyed,
+    held_out: HeldOut,
     weight: str | None = None,
     shard: Shard = (0, 1),
-) -> list[BinCounts]:
-    """Count the labels of each target in its bins; held-out rows do not count."""
-    counts = [BinCounts(b, shared) for b, shared in zip(bins, survey.shared, strict=True)]
-    columns = [*targets, *([] if weight is None or weight in targets else [weight])]
+) -> list[Floats]:
+    """Return the number of training rows in each bin of each target, and their total weight. T times (2, B)
+
+    Rows of weight 0 do not count. The counts of parts of a stream can be added.
+    """
+    counts = [np.zeros((2, len(b))) for b in bins]
+    columns = list(dict.fromkeys([*targets, *([] if weight is None else [weight])]))
     for chunk in stream.chunks(columns, shard=shard):
         labels, weights = labels_of(chunk, targets), weights_of(chunk, weight)
-        train: NDArray[np.bool_] = ~survey.held_out(chunk)
-        for count, column in zip(counts, labels.T, strict=True):
-            count.add(column, train, weights)
+        weights = np.ones(len(chunk)) if weights is None else weights
+        train = ~held_out(chunk) & (weights > 0)
+        for b, count, column in zip(bins, counts, labels[train].T, strict=True):
+            index = b.index(column)
+            count += np.stack([np.bincount(index, w, len(b)) for w in (None, weights[train])])
     return counts
+
+
+def mean_weight(counts: Floats) -> float:
+    """Return the mean weight of the training rows that a second pass counted. (2, B)"""
+    return float(counts[1].sum() / max(counts[0].sum(), 1))
+
+
+def counted(bins: LabelBins, counts: Floats) -> LabelBins:
+    """Return bins with the weights that a second pass counted. (2, B)
+
+    Weights with a mean below 1 are scaled up to a mean of 1, because they count rows.
+    """
+    return bins.counted(counts[0], counts[1] / (min(mean_weight(counts), 1.0) or 1.0))
 
 
 # -- batches of rows, mixed in a buffer -----------------------------------------------------------
