@@ -16,7 +16,7 @@ from tailwise._version import __version__
 from tailwise.writing import write_atomically
 
 FORMAT = b"tailwise model"
-VERSION = 6
+VERSION = 7
 """Increase when files change, or defaults of networks; a file of another version is refused."""
 MIN_KEY = 16
 """Fewest bytes of a key to sign with."""

@@ -265,5 +265,5 @@ def _one_hot(front: _Front, column: Column) -> str:
         default_int64=-1,
     )
     codes = front.add("Unsqueeze", code, front.constant([1], np.int64))
-    numbers = front.constant([range(len(column.encoder.values))], np.int64)
+    numbers = front.constant([range(len(column.encoder.outputs))], np.int64)
     return front.cast(front.add("Equal", codes, numbers), np.float64)

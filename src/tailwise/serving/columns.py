@@ -172,6 +172,6 @@ def _encoded(encoder: TablePreprocessor, column: AnyColumn) -> Column:
         example = datetime.datetime(2024, 1, 31).strftime(column.shape or "%Y-%m-%d")
         return Column(name, "date", _nullable(encoder, place), example, (), shape, column.zone)
     if isinstance(column, CategoryColumn):
-        texts = tuple(value for value in column.values if value is not None)
-        return Column(name, "text", None in column.values, texts[0] if texts else "", texts)
+        texts = column.values
+        return Column(name, "text", column.missing, texts[0] if texts else "", texts)
     return Column(name, "text", nullable=True, example="text")

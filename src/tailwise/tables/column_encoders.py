@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,6 @@ _RUNS = (3, 4)
 """Lengths of the runs of characters that a text is encoded by."""
 _SAFE_ZONE = r"(?!dateutil)[A-Za-z0-9_+:-]+(/[A-Za-z0-9_+-]+){0,2}"
 _GUESSED = 30  # cells that the format of dates is guessed from
-DatePart = Literal["year", "month", "day", "hour", "total_seconds"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,24 +47,22 @@ class ColumnEncoder(ABC):
     """What is known of one column."""
 
     name: str
-    outputs: tuple[str, ...]
-    """Names of the numbers that the column becomes."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the numbers that the column becomes."""
+        return (self.name,)
 
     @abstractmethod
     def encode(self, column: pd.Series[Any]) -> Numbers:
         """Return the numbers of each cell, NaN where a number or a date is missing. (N,) -> (N, P)"""
-
-    def _check_outputs(self, count: int) -> None:
-        if len(self.outputs) != count:
-            raise ValueError(f"{self.name!r} has {len(self.outputs)} outputs and becomes {count} numbers")
 
 
 @dataclass(frozen=True, eq=False)
 class EmptyColumn(ColumnEncoder):
     """A column that had no value in training. It is not used."""
 
-    def __post_init__(self) -> None:
-        self._check_outputs(0)
+    outputs = ()
 
     def encode(self, column: pd.Series[Any]) -> Numbers:
         """Return no numbers."""
@@ -77,9 +74,6 @@ class NumberColumn(ColumnEncoder):
     """A column of numbers, of texts that are numbers, or of durations in seconds."""
 
     duration: bool = False
-
-    def __post_init__(self) -> None:
-        self._check_outputs(1)
 
     def encode(self, column: pd.Series[Any]) -> Numbers:
         """Return the number of each cell, and the seconds of a duration."""
@@ -93,19 +87,27 @@ class NumberColumn(ColumnEncoder):
 
 @dataclass(frozen=True, eq=False)
 class DateColumn(ColumnEncoder):
-    """A column of dates, or of texts in one `shape`."""
+    """A column of dates, or of texts in one `shape`. It becomes their parts, and the seconds since 1970."""
 
     unit: Literal["s", "ms", "us", "ns"]
     zone: Annotated[str, Items(1, 60)] | None
     shape: Annotated[str, Items(1, 100)] | None
-    parts: tuple[DatePart, ...]
+    hours: bool
+    """Whether any date of training had a time of day."""
 
     def __post_init__(self) -> None:
         if self.zone is not None and re.fullmatch(_SAFE_ZONE, self.zone) is None:
             raise ValueError(f"{self.zone!r} is no time zone")
-        if not self.parts or list(self.parts) != sorted(set(self.parts), key=get_args(DatePart).index):
-            raise ValueError(f"parts of dates must be in order, not {list(self.parts)}")
-        self._check_outputs(len(self.parts))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Parts of a date, as pandas names them."""
+        return ("year", "month", "day", "hour") if self.hours else ("year", "month", "day")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the numbers that the column becomes."""
+        return tuple(f"{self.name}_{part}" for part in (*self.parts, "total_seconds"))
 
     def encode(self, column: pd.Series[Any]) -> Numbers:
         """Return the parts of each date, and its seconds since 1970."""
@@ -122,40 +124,37 @@ class DateColumn(ColumnEncoder):
             column = column.dt.tz_convert(self.zone)
         dates = column.dt.as_unit(self.unit)
         epoch = pd.Timestamp(0, tz=None if self.zone is None else "UTC")
-        seconds = (dates - epoch) / pd.Timedelta("1s")
-        columns = [seconds if part == "total_seconds" else getattr(dates.dt, part) for part in self.parts]
+        columns = [getattr(dates.dt, part) for part in self.parts] + [(dates - epoch) / pd.Timedelta("1s")]
         return np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class CategoryColumn(ColumnEncoder):
-    """A column of few different texts. None, the last value, is a missing cell."""
+    """A column of few different texts."""
 
-    values: tuple[str | None, ...]
+    values: tuple[str, ...]
+    missing: bool
+    """Whether training had missing cells. They are one more category, the last."""
     seen_once: Fraction
     """Share of the training rows whose category occurred once."""
 
-    def __post_init__(self) -> None:
-        texts = [value for value in self.values if value is not None]
-        if list(self.values) not in (sorted(set(texts)), [*sorted(set(texts)), None]):
-            raise ValueError("categories must be texts in order, and a missing value at the end")
-        self._check_outputs(len(self.values))
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the numbers that the column becomes."""
+        return tuple(f"{self.name}_{value}" for value in (*self.values, *["nan"] * self.missing))
 
     @cached_property
     def places(self) -> dict[str, int]:
         """The place of each text that is known or means a missing value. -1 is no place."""
-        missing = len(self.values) - 1 if None in self.values else -1
-        texts = {text: place for place, text in enumerate(self.values) if text is not None}
+        missing = len(self.values) if self.missing else -1
+        texts = {text: place for place, text in enumerate(self.values)}
         return {**dict.fromkeys(["", *sorted(MISSING)], missing), **texts}
 
     def encode(self, column: pd.Series[Any]) -> Numbers:
         """Return 1 at the place of the category of each cell; only 0 for one that training did not have."""
         codes, texts = _distinct_texts(column)
         places = np.array([self.places.get(text, -1) for text in texts])[codes]
-        numbers = np.zeros((len(places), len(self.values)), np.float32)
-        rows = np.flatnonzero(places >= 0)
-        numbers[rows, places[rows]] = 1.0
-        return numbers
+        return np.asarray(places[:, None] == np.arange(len(self.outputs)), np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,22 +164,28 @@ class TextColumn(ColumnEncoder):
     lines: NDArray[np.uint8]
     """The runs of characters, a line each, in UTF-8."""
     weights: NDArray[np.float64]  # (R,)
-    components: NDArray[np.float32] | None  # (P, R); None: the first runs are the components
+    components: NDArray[np.float32]  # (P, R)
     scale: Positive
+
+    def __post_init__(self) -> None:
+        runs = self.runs
+        if self.lines.ndim != 1 or len(set(runs)) < len(runs) or not 0 < max(map(len, runs)) <= _RUNS[1]:
+            raise ValueError("runs of characters must be short, and different from one another")
+        count = len(self.components)
+        sizes = self.weights.shape == (len(runs),), self.components.shape == (count, len(runs))
+        if not all(sizes) or not 1 <= count <= COMPONENTS:
+            raise ValueError(f"{len(runs)} runs of characters do not fit the weights of {count} components")
 
     @cached_property
     def runs(self) -> list[str]:
         """The runs of characters."""
         return self.lines.tobytes().decode().split("\n")
 
-    def __post_init__(self) -> None:
-        runs, count, made = self.runs, len(self.runs), len(self.outputs)
-        if self.lines.ndim != 1 or len(set(runs)) < count or not 0 < max(map(len, runs)) <= _RUNS[1]:
-            raise ValueError("runs of characters must be short, and different from one another")
-        shape = (made, count) if self.components is None else self.components.shape
-        fits = self.weights.shape == (count,) and shape == (made, count) and 1 <= made <= COMPONENTS
-        if not fits or (self.components is None and made > count):
-            raise ValueError(f"{count} runs of characters do not fit the weights of {made} components")
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the numbers that the column becomes."""
+        count = len(self.components)
+        return tuple(f"{self.name}_{place:0{len(str(count - 1))}}" for place in range(count))
 
     @cached_property
     def _vectorizer(self) -> Any:
@@ -192,11 +197,7 @@ class TextColumn(ColumnEncoder):
         """Return the components of each text; a missing one is an empty text."""
         codes, texts = _distinct_texts(column)
         filled = ["" if text in MISSING else text for text in texts]
-        counts = self._vectorizer.transform(filled).astype(np.float32)
-        if self.components is None:
-            made = counts[:, : len(self.outputs)].toarray()
-        else:
-            made = counts @ self.components.T
+        made = self._vectorizer.transform(filled).astype(np.float32) @ self.components.T
         return np.asarray((made / np.float32(self.scale))[codes], np.float32)
 
 
@@ -218,7 +219,7 @@ def fit_column(name: str, column: pd.Series[Any], categories: int, components: i
     cells = _without_missing_texts(column)
     values = cells.dropna()
     if values.empty:
-        return EmptyColumn(name, ())
+        return EmptyColumn(name)
     if isinstance(column.dtype, pd.CategoricalDtype):
         return _fit_texts(name, cells, categories, components)
     shape = _date_shape(values)
@@ -226,7 +227,7 @@ def fit_column(name: str, column: pd.Series[Any], categories: int, components: i
         return _fit_dates(name, values, shape)
     duration = pd.api.types.is_timedelta64_dtype(column.dtype)
     if duration or not np.isnan(as_numbers(values)).any():
-        return NumberColumn(name, (name,), duration)
+        return NumberColumn(name, duration)
     return _fit_texts(name, cells, categories, components)
 
 
@@ -267,16 +268,8 @@ def _fit_dates(name: str, values: pd.Series[Any], shape: str | None) -> DateColu
 
     dates: Any = values if shape is None else pd.to_datetime(values, format=shape, utc="%z" in shape)
     zone = dates.dt.tz
-    whole = bool((dates.dt.normalize() == dates).all())
-    parts: tuple[DatePart, ...] = ("year", "month", "day", *(() if whole else ("hour",)), "total_seconds")
-    return DateColumn(
-        name,
-        tuple(f"{name}_{part}" for part in parts),
-        dates.dt.unit,
-        None if zone is None else str(getattr(zone, "zone", None) or getattr(zone, "key", None) or zone),
-        shape,
-        parts,
-    )
+    zone = None if zone is None else str(getattr(zone, "zone", None) or getattr(zone, "key", None) or zone)
+    return DateColumn(name, dates.dt.unit, zone, shape, hours=bool((dates.dt.normalize() != dates).any()))
 
 
 def _fit_texts(
@@ -286,11 +279,9 @@ def _fit_texts(
     if cells.nunique() >= categories:
         return _fit_words(name, [texts[code] for code in codes], components)
     counts = Counter(codes.tolist())
-    values: list[str | None] = [*sorted({texts[code] for code in counts if code != -1})]
-    values += [None] if -1 in counts else []
+    values = sorted({texts[code] for code in counts if code != -1})
     once = sum(count == 1 for count in counts.values()) / len(cells)
-    names = tuple(f"{name}_{'nan' if value is None else value}" for value in values)
-    return CategoryColumn(name, names, tuple(values), once)
+    return CategoryColumn(name, tuple(values), -1 in counts, once)
 
 
 def _fit_words(name: str, texts: list[str], components: int) -> TextColumn:
@@ -298,7 +289,6 @@ def _fit_words(name: str, texts: list[str], components: int) -> TextColumn:
 
     vectorizer = _runs_of_characters(None)
     counts = vectorizer.fit_transform(texts).astype(np.float32)
-    shares = None
     if min(counts.shape) > components:
         # The projection of texts is random: with a seed, the same table gives the same features.
         projection = TruncatedSVD(components, random_state=0)
@@ -307,14 +297,14 @@ def _fit_words(name: str, texts: list[str], components: int) -> TextColumn:
         # that differs from one machine to another.
         size = projection.singular_values_
         shares[size < _ROUNDING * size.max()] = 0.0
-    else:
+    else:  # the first runs are the components
         made = counts[:, :components].toarray()
+        shares = np.eye(made.shape[1], counts.shape[1], dtype=np.float32)
     scale = np.sqrt(np.nansum(np.nanvar(made, axis=0)))
-    count, vocabulary = made.shape[1], vectorizer.vocabulary_
+    vocabulary = vectorizer.vocabulary_
     lines = "\n".join(sorted(vocabulary, key=vocabulary.get))  # white space within runs is a blank
     return TextColumn(
         name,
-        tuple(f"{name}_{place:0{len(str(count - 1))}}" for place in range(count)),
         np.frombuffer(lines.encode(), np.uint8),
         vectorizer.idf_,
         shares,

@@ -8,8 +8,8 @@ with other columns than numbers, every column has an encoder of its own.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from tailwise.tables.column_encoders import (
     COMPONENTS,
+    MISSING,
     AnyColumn,
     CategoryColumn,
     DateColumn,
@@ -45,8 +46,8 @@ UNUSUAL_SHARE = 0.05
 """Warn if more than this share of new rows has a missing value or a category that training never had."""
 Floats = NDArray[np.float64]
 _CHUNK = 65_536
-_NO_VALUE = {"", "?", "...", "-", "na", "n/a", "#na", "#n/a", "nan", "null", "none", "<na>"}
-"""Texts that mean a missing value, in lower case."""
+_NO_VALUE = {"", "-", *(text.casefold() for text in MISSING)}
+"""Texts that mean a missing value where numbers or dates were, in lower case."""
 MAX_FEATURES = 4_000
 """Columns of text, categories or dates have about so many features in all, and each of them at least two."""
 CATEGORIES = 40
@@ -183,7 +184,7 @@ class TablePreprocessor:
             most = max(2, MAX_FEATURES // count_others(x))
             limits = min(CATEGORIES, most), min(COMPONENTS, most)
             cells = (plain_column(column) for _, column in x.items())
-            encoders = _with_distinct_outputs(
+            encoders = tuple(
                 fit_column(name, column, *limits) for name, column in zip(columns, cells, strict=True)
             )
             if not any(encoder.outputs for encoder in encoders):
@@ -209,10 +210,17 @@ class TablePreprocessor:
         places = iter(range(len(self.numeric.center)))
         return {encoder.name: list(islice(places, len(encoder.outputs))) for encoder in self.encoders}
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...] | None:
-        """Names of the columns of `matrix`, if there are any."""
-        return tuple(name for encoder in self.encoders for name in encoder.outputs) or self.columns
+        """Names of the columns of `matrix`, if there are any; all are different."""
+        if not self.encoders:
+            return self.columns
+        names: dict[str, None] = {}  # category b_c of a is named like c of a_b
+        for name in (name for encoder in self.encoders for name in encoder.outputs):
+            while name in names:
+                name += "_"
+            names[name] = None
+        return tuple(names)
 
     @property
     def out_dim(self) -> int:
@@ -278,21 +286,6 @@ class TablePreprocessor:
                 part = torch.tensor(raw[start : start + _CHUNK])  # a copy: raw may be read-only
                 out[start : start + _CHUNK] = self.numeric(part).numpy()
         return out
-
-
-def _with_distinct_outputs(encoders: Iterable[AnyColumn]) -> tuple[AnyColumn, ...]:
-    """Return encoders whose outputs all have different names: category b_c of a is named like c of a_b."""
-    seen: set[str] = set()
-    distinct = []
-    for encoder in encoders:
-        names = []
-        for name in encoder.outputs:
-            while name in seen:
-                name += "_"
-            seen.add(name)
-            names.append(name)
-        distinct.append(replace(encoder, outputs=tuple(names)))
-    return tuple(distinct)
 
 
 def _joined(table: pd.DataFrame, encoders: Sequence[AnyColumn]) -> Floats:
