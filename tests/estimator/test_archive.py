@@ -45,8 +45,8 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (b"model 6", b"model 7", rf"in format 7, and tailwise {__version__} reads format 6: install that"),
-        (b" 6 0", b"", r"was written by tailwise .* in format .*, and tailwise"),
+        (b"model 7", b"model 8", rf"in format 8, and tailwise {__version__} reads format 7: install that"),
+        (b" 7 0", b"", r"was written by tailwise .* in format .*, and tailwise"),
         (b"\n-\n", b"\n", "was changed, damaged or cut short: it does not match its checksum"),
         (b'"params"', b'"Params"', "does not match its checksum"),
     ],

@@ -84,18 +84,10 @@ def kernel_matrix(
     if kernel is None:
         return np.eye(num_bins)
     window = kernel_window(kernel, bandwidth, radius, form)
-    radius = window.size // 2  # a whole number, even if a file gave 2.0
-    rows = np.repeat(np.arange(num_bins), window.size)
-    columns = rows + np.tile(np.arange(-radius, radius + 1), num_bins)
-    values = np.tile(window**2 if squared else window, num_bins)
-    if boundary == "reflect":
-        period = max(2 * (num_bins - 1), 1)
-        columns = np.abs(columns) % period
-        columns = np.minimum(columns, period - columns) if num_bins > 1 else columns * 0
-    inside = (columns >= 0) & (columns < num_bins)
-    matrix = np.zeros((num_bins, num_bins))
-    np.add.at(matrix, (rows[inside], columns[inside]), values[inside])
-    return matrix
+    mode = {"truncate": "constant", "reflect": "mirror"}[boundary]
+    return np.asarray(
+        ndimage.correlate1d(np.eye(num_bins), window**2 if squared else window, axis=0, mode=mode)
+    )
 
 
 def smoothed_density(bins: LabelBins, **kernel: Any) -> Array:
