@@ -9,7 +9,6 @@ import pytest
 from tailwise.tables.columns import (
     check_column,
     check_infinity,
-    id_columns,
     near_copies,
     numbers_as_text,
     row_weights,
@@ -78,36 +77,6 @@ def test_numbers_that_are_text_are_found() -> None:
     )
     found = {"price": "$1,250.00", "share": "12%", "german": "1.250,50 €", "debt": "(12.5)"}
     assert numbers_as_text(table) == {**found, "stray": "unknown"}
-
-
-def test_columns_of_ids_are_found() -> None:
-    rng = np.random.default_rng(0)
-    rows = np.arange(100)
-    table = pd.DataFrame(
-        {
-            "code": [f"a-{i:x}" for i in rows],
-            "nearly": [f"a-{i % 97:x}" for i in rows],
-            "hex": [f"{i * 7919:04x}" for i in rows],
-            "gaps": [None if i % 3 == 0 else f"b{i}" for i in rows],
-            "number": rows + 5,
-            "shuffled": rng.permutation(103)[:100],
-            "town": [f"town{i % 90}" for i in rows],
-            "words": [f"a house with {i} rooms" for i in rows],
-            "day": pd.date_range("2024-01-01", periods=100).strftime("%Y-%m-%d"),
-            "time": pd.date_range("2024-01-01", periods=100, freq="min").strftime("%H:%M"),
-            "price": [f"{i},50" for i in rows],
-            "far": rows * 3,
-            "extreme": np.r_[np.iinfo(np.int64).min, np.iinfo(np.int64).max, rows[2:]],
-            "twice": np.r_[0, rows[:-1]],
-            "measured": rng.normal(size=100),
-            "whole": rows.astype(float),
-            "flag": rows % 2 == 0,
-        }
-    )
-    every, counts = "differs in nearly every row", "counts the rows"
-    found = {"code": every, "nearly": every, "hex": every, "gaps": every}
-    assert id_columns(table) == {**found, "number": counts, "shuffled": counts}
-    assert id_columns(table[:19]) == {}  # a few rows of anything differ
 
 
 def test_near_copies_of_the_target_are_found() -> None:

@@ -241,10 +241,10 @@ def column_beside(
 def _note_suspicious(rows: Rows, *, first: bool) -> None:
     """Note numbers that will be read as text, constant targets, and inputs that give a target away.
 
-    Of the `first` table also note ids, and values such as zero that many labels share.
+    Of the `first` table also note values such as zero that many labels share.
     """
     from tailwise.report.diagnosis import diagnose
-    from tailwise.tables.columns import id_columns, near_copies, numbers_as_text
+    from tailwise.tables.columns import near_copies, numbers_as_text
 
     _note_some(
         f"column {column!r} may be read as text because of cells such as {cell!r}: for numbers, write 1234.5 "
@@ -264,11 +264,6 @@ def _note_suspicious(rows: Rows, *, first: bool) -> None:
             f"target, leave it out with --drop {quoted_name(column)}"
             for column in near_copies(rows.X, labels)
         )
-    _note_some(
-        f"column {column!r} {how}, as ids do: leave it out with --drop {quoted_name(column)} unless it has a "
-        "meaning"
-        for column, how in (id_columns(rows.X) if first else {}).items()
-    )
 
 
 def _note_some(texts: Iterable[str]) -> None:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 NEAR_COPY = 0.95
 """A column whose correlation with the target is at least this may be a copy of it."""
-ID_SHARE = 0.95
-"""A column with a different value in this share of the rows may be an id."""
 NUMBER_SHARE = 0.9
 """A column of text with this share of numbers was probably meant as numbers."""
 MOST_COLUMNS = 1_000
@@ -31,8 +29,6 @@ _FORMATTED_NUMBER = re.compile(
     r"\(?[+-]?\s?[€$£¥]?\s?[+-]?(\d{1,3}([,'.\s]\d{3})+|\d+)([.,]\d+)?\s?(%|[€$£¥]|[A-Z]{3})?\)?"
 )
 """A number with separated thousands, a decimal comma, a unit or parentheses for minus."""
-_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}.*|\d{1,2}:\d\d.*")
-"""A date or a time of day: such columns may differ in every row without being ids."""
 
 
 def check_column(table: pd.DataFrame, column: str, name: str) -> None:
@@ -145,38 +141,6 @@ def near_copies(inputs: pd.DataFrame, labels: pd.Series[float]) -> list[str]:
                 correlations[str(title)] = abs(float(np.corrcoef(x, y)[0, 1]))
     close = [title for title, value in correlations.items() if value >= NEAR_COPY]
     return sorted(close, key=lambda title: -correlations[title])
-
-
-def id_columns(inputs: pd.DataFrame) -> dict[str, str]:
-    """Return the columns that look like ids, each with the reason.
-
-    An id is a single word that differs in nearly every row, or a whole number that counts the rows in any
-    order.
-    """
-    reasons = {}
-    for title in inputs.columns:
-        cells = inputs[title].dropna()
-        if len(cells) < 20:
-            continue
-        if cells.dtype.kind in "iu":
-            # As Python integers, because the range of an int64 column may exceed int64.
-            reach = int(cells.max()) - int(cells.min()) + 1
-            if reach * ID_SHARE <= len(cells) and cells.is_unique:
-                reasons[str(title)] = "counts the rows"
-        # More than half is enough: some random hexadecimal ids are numbers.
-        elif 2 * sum(map(_is_word, first := cells.head(1000))) > len(first) and all(
-            some.nunique() >= ID_SHARE * len(some) for some in (first, cells)
-        ):
-            reasons[str(title)] = "differs in nearly every row"
-    return reasons
-
-
-def _is_word(cell: Any) -> bool:
-    """Whether a cell is a single word that a reader would not take for a number or a date."""
-    if not isinstance(cell, str) or len(cell.split()) != 1:
-        return False
-    text = cell.strip()
-    return not (as_number(text) is not None or _FORMATTED_NUMBER.fullmatch(text) or _DATE.fullmatch(text))
 
 
 def numbers_as_text(inputs: pd.DataFrame) -> dict[str, str]:
