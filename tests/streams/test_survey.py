@@ -1,4 +1,7 @@
-"""The two passes over a stream before training."""
+"""The two passes over a stream before training, and batches of mixed rows."""
+
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -6,7 +9,7 @@ import pytest
 
 from tailwise.labels.bins import LabelBins
 from tailwise.streams import FrameRows
-from tailwise.streams.survey import FirstPass, counted, first_pass, labels_of, row_keys, second_pass
+from tailwise.streams.survey import FirstPass, counted, first_pass, labels_of, mixed, row_keys, second_pass
 from tailwise.tables.read import TableError
 
 N, HELD, SAMPLE = 2000, 60, 200
@@ -75,3 +78,42 @@ def test_labels_that_are_none_name_their_place(cell: float | None, words: str) -
     chunk.attrs = {"source": "b.parquet, row group 3", "first": 30}
     with pytest.raises(TableError, match=f"b.parquet, row group 3, row 11: the target 'y' {words} .2 such"):
         labels_of(chunk, ["y"])
+
+
+# -- batches of mixed rows ------------------------------------------------------------------------
+
+
+MIXED = 1000
+
+
+def parts(chunk: int, rows: int = MIXED) -> Iterator[tuple[Any, ...]]:
+    for start in range(0, rows, chunk):
+        numbers = np.arange(start, min(start + chunk, rows))
+        yield numbers, np.stack([numbers, -numbers], 1).astype(np.float32), None
+
+
+def batches(chunk: int, **options: Any) -> list[list[int]]:
+    found = []
+    for numbers, pairs, none in mixed(parts(chunk), **options):
+        assert none is None
+        assert (pairs[:, 0] == numbers).all()
+        assert (pairs[:, 1] == -numbers).all()
+        found.append(numbers.tolist())
+    return found
+
+
+@pytest.mark.parametrize("options", [{"buffer": 200, "seed": 3}, {"buffer": 5000, "seed": 3}, {}])
+def test_batches_depend_on_the_rows_and_not_on_the_chunks(options: dict[str, int]) -> None:
+    first, *others = (batches(chunk, size=32, **options) for chunk in (7, 32, 100, MIXED))
+    assert all(other == first for other in others)
+    assert sorted(number for batch in first for number in batch) == list(range(MIXED))
+    assert all(16 <= len(batch) <= 32 for batch in first)
+    assert sum(len(batch) < 31 for batch in first) <= 2
+
+
+def test_rows_are_mixed_within_the_buffer() -> None:
+    first, again, other = (batches(100, size=10, buffer=100, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert max(first[0]) < 110
+    places = np.argsort([number for batch in first for number in batch])
+    assert 20 < np.abs(places - np.arange(MIXED)).mean() < 300
