@@ -2,9 +2,9 @@
 
     PYTHONPATH=research/studies python run_bench_regression.py
 
-ScoringBench scores full distributions on 97 tables of OpenML: at most 3,000 rows, five folds, CRPS, CRLS,
-interval scores, weighted CRPS. Its models.py needs ``from scoringbench_entry import TailwiseWrapper``
-and an entry ``"tailwise"`` first. Its tables are not part of this repository, so no figure of it is either.
+Its scoringbench/univariate/models.py needs ``from scoringbench_entry import TailwiseWrapper`` and an entry
+``"tailwise": TailwiseWrapper`` in MODELS, and models.json a line with links. It downloads its 97 tables;
+scoringbench_tables.py has its protocol on those that are held here.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from research.studies import coverage_simulation as simulation
+from research.studies import scoringbench_tables as tables
 
 FOLDER = Path(__file__).parents[1] / "studies"
 
@@ -41,6 +42,36 @@ def test_the_entry_of_scoringbench_gives_ascending_quantiles() -> None:
         module.TailwiseWrapper(base=None, folds=1, epochs=1).fit(x, x[:, :1]).predict_distribution(x)
     )
     assert quantiles.shape == (80, 400) and (np.diff(quantiles, axis=1) >= 0).all() and levels[0] == 1 / 800
+
+
+def test_scores_of_quantiles_are_integrals_over_thresholds() -> None:
+    quantiles = np.sort(np.random.default_rng(0).gamma(2, size=(4, 400)), axis=1)
+    y = np.array([quantiles[0, 0] - 1, 1.0, 2.5, quantiles[3, -1] + 1])
+    t, found = np.linspace(-2, 20, 400_001), tables.scores(quantiles, y)
+    below = np.stack([np.interp(t, row, tables.LEVELS, left=0, right=1) for row in quantiles])
+    right = np.where(t >= y[:, None], below, 1 - below)
+    assert found["CRPS"] == pytest.approx(np.trapezoid((1 - right) ** 2, t).mean(), rel=1e-3)
+    assert found["CRLS"] == pytest.approx(-np.trapezoid(np.log(right.clip(tables.TINY)), t).mean(), rel=1e-3)
+    assert found["left"] + 2 * found["center"] + found["right"] == pytest.approx(found["CRPS"], rel=1e-2)
+    lower, upper = np.quantile(quantiles, (0.05, 0.95), axis=1, method="hazen")
+    outside = np.array([lower[0] - y[0], 0, 0, y[3] - upper[3]])
+    assert found["interval score"] == pytest.approx((upper - lower + 20 * outside).mean(), rel=1e-5)
+    assert found["inside"] == 0.5
+
+
+def test_the_tables_of_scoringbench_are_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "TABLES", tables.TABLES[:1])
+    monkeypatch.setattr(tables, "MODELS", dict.fromkeys(tables.MODELS, tables.MODELS["a constant"]))
+    monkeypatch.setattr(sys, "argv", ["", "--out", str(tmp_path)])
+    for _ in range(2):
+        tables.main()
+    assert len((tmp_path / "scoringbench.jsonl").read_text().splitlines()) == 5 * 4
+    assert "| TailRegressor | 1.000 (0/1) |" in (tmp_path / "scoringbench.md").read_text()
+    parts = list(tables.folds(4177))
+    assert [(len(train), len(set(train) & set(test)), len(test)) for train, test in parts] == [
+        (2400, 0, 600)
+    ] * 5
+    assert len(set(np.concatenate([test for _, test in parts]))) == 3000
 
 
 def test_intervals_hold_and_stay_in_bounds_where_the_truth_is_known() -> None:
