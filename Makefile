@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 # `make bench SMALL=1` takes every step of `make bench` on small data, in a folder of its own.
 SUITES := $(if $(SMALL),quick quick-ablations quick-estimator,tabular ablations estimator stsb-modern)
-BENCH := $(if $(SMALL),--out tailwise-bench-small --work tailwise-bench-small/data --seeds 1 --epochs 1 --trials 1,)
+BENCH := $(if $(SMALL),--out tailwise-bench-small --seeds 1 --epochs 1 --trials 1,)
 MIN_PYTHON := 3, 11
 # PyTorch and MKL compute without vector instructions, in one thread. No test may depend on how numbers are rounded.
 OLD_PROCESSOR := ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 OMP_NUM_THREADS=1

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from tailwise.distributions.members import Normal
-from tailwise.training.loop import TrainConfig
 from tailwise_bench.contenders import Contender, Outcome
 from tailwise_bench.problem import Problem
 from tailwise_bench.recipe import Recipe
+from tailwise_bench.spaces import Range
 from tailwise_bench.suites import Suite
 from tests.conftest import data_root, torchvision  # noqa: F401
 
@@ -29,7 +29,7 @@ def small_problem(name: str = "small", seed: int = 0, rows: int = 160) -> Proble
         return x, y
 
     parts = [array for n in (rows, 60, 60) for array in part(n)]
-    return Problem(name, seed, *parts, total=rows + 120, suite="test")
+    return Problem(name, seed, *parts, total=rows + 120)
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Small:
 
     name: str
 
-    def problem(self, seed: int, *, max_rows: int = 0, suite: str = "") -> Problem:
+    def problem(self, seed: int, max_rows: int = 0) -> Problem:
         return small_problem(self.name, seed)
 
 
@@ -58,7 +58,7 @@ class Offset:
         test = torch.full((len(problem.x_test),), float(problem.y_train.mean()) - shift)
         return Outcome(Normal(valid, 1.0), Normal(test.double(), 1.0), 0.01, 0.001, 1, 3)
 
-    def contender(self, name: str = "offset", **search: tuple[Any, ...]) -> Contender:
+    def contender(self, name: str = "offset", **search: Range) -> Contender:
         return Contender(name=name, title=name.title(), fit=self.fit, search=search)
 
 
@@ -71,7 +71,7 @@ def problem() -> Problem:
 @pytest.fixture
 def recipe() -> Recipe:
     """A recipe of two epochs and two trials."""
-    return Recipe(train=TrainConfig(epochs=2, accelerator="cpu"), backbone_options={"hidden": (8,)}, trials=2)
+    return Recipe(train={"epochs": 2}, backbone_options={"hidden": (8,)}, trials=2)
 
 
 @pytest.fixture

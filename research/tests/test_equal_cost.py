@@ -16,7 +16,7 @@ from tailwise_bench.holes import HOLES, Holed
 from tailwise_bench.measure import measure
 from tailwise_bench.pages import write_page
 from tailwise_bench.problem import HOLE, Problem
-from tailwise_bench.recipe import Budget, Recipe
+from tailwise_bench.recipe import Recipe
 from tailwise_bench.runs import run_suite
 from tailwise_bench.spaces import Range, search_space
 from tailwise_bench.suites import Suite, get_suite
@@ -26,8 +26,8 @@ from tailwise_bench.suites import Suite, get_suite
 def test_as_many_trials_as_fit_a_budget_but_at_least_one(
     amount: float, trials: int, problem: Problem, recipe: Recipe, offset: Offset
 ) -> None:
-    contender = offset.contender(offset=(0.5, 0.4, 0.3, 0.2, 0.1))
-    budget = replace(recipe, trials=16, budget=Budget("seconds", amount))
+    contender = offset.contender(offset=Range(0.1, 0.5, default=0.5))
+    budget = replace(recipe, trials=5, budget={"seconds": amount})
     record = measure(contender, problem, budget)[-1]  # each fit says that it took 0.01 seconds
     assert len(record["trials"]) == len(offset.calls) == trials
     assert record["spent"]["seconds"] == pytest.approx(0.01 * trials)
@@ -40,7 +40,7 @@ def test_as_many_trials_as_fit_a_budget_but_at_least_one(
 def test_gradients_are_counted_for_every_member_and_perturbation(
     name: str, each: int, problem: Problem, recipe: Recipe
 ) -> None:
-    steps = 2 * -(-len(problem.y_train) // recipe.train.batch_size)
+    steps = 2 * -(-len(problem.y_train) // recipe.config.batch_size)
     (contender,) = choose_contenders([name])
     outcome = contender.fit(problem, {}, recipe)
     assert isinstance(outcome, Outcome) and outcome.gradients == each * steps
@@ -54,20 +54,18 @@ def test_every_method_of_the_group_searches_something_from_its_own_values() -> N
 
 
 def test_the_page_states_cost_beside_error(suite: Suite, tmp_path: Path) -> None:
-    dear = replace(suite, recipe=replace(suite.recipe, budget=Budget("gradients", 100)), seeds=1)
+    dear = replace(suite, recipe=replace(suite.recipe, budget={"gradients": 100}), seeds=1)
     contenders = choose_contenders(["vanilla", "lds"])
     lines = tmp_path / "test.jsonl"
     holed = replace(dear, sources=tuple(Holed(source, "bimodal") for source in dear.sources))
-    assert not run_suite(holed, contenders, out=lines, work=tmp_path / "work").failed
+    assert not run_suite(holed, contenders, lines).failed
     text = write_page(holed, lines, tmp_path / "test.md").read_text()
     assert "may spend 100 gradients" in text and "| gradients, with tuning |" in text
     assert "MAE hole" in text
     record = json.loads(lines.read_text().splitlines()[0])
     assert record["metrics"]["raw"]["hole"]["mae"] > 0 and record["test_rows"]["hole"] > 0
     with pytest.raises(ValueError, match="has runs with budget = 100 gradients, not None"):
-        run_suite(
-            replace(holed, recipe=suite.recipe), contenders, out=lines, work=tmp_path / "work", seeds=[1]
-        )
+        run_suite(replace(holed, recipe=suite.recipe), contenders, lines, seeds=[1])
     assert len(read_results(lines)) == 4
 
 
@@ -76,12 +74,12 @@ def test_a_hole_has_no_training_or_validation_label_and_keeps_the_test(hole: str
     class Source:
         name = "small"
 
-        def problem(self, seed: int, *, max_rows: int, suite: str) -> Problem:
+        def problem(self, seed: int, max_rows: int = 4000) -> Problem:
             return small_problem(seed=seed, rows=2000)
 
     whole = small_problem(rows=2000)
     low, high = np.quantile(whole.y_train, HOLES[hole].levels, method="higher")
-    holed = Holed(Source(), hole).problem(0, max_rows=4000, suite="")
+    holed = Holed(Source(), hole).problem(0)
     for y, before in ((holed.y_train, whole.y_train), (holed.y_valid, whole.y_valid)):
         inside = (y >= low) & (y <= high)
         assert inside.all() if HOLES[hole].outside else not inside.any()

@@ -13,23 +13,25 @@ from tailwise_bench.choose import choose_contenders
 from tailwise_bench.contenders import Contender
 from tailwise_bench.estimators import Estimator, Prediction
 from tailwise_bench.runs import Summary, run_suite, take_times
+from tailwise_bench.spaces import Range
 from tailwise_bench.suites import Suite, get_suite
 from tailwise_bench.tables import TEST_SHARE
 
 
 def ran(suite: Suite, contenders: list[Contender], folder: Path, **options: Any) -> Summary:
-    return run_suite(suite, contenders, out=folder / "r.jsonl", work=folder / "work", **options)
+    return run_suite(suite, contenders, folder / "r.jsonl", **options)
 
 
 def test_the_first_seed_is_tuned_and_the_others_take_its_options(
     suite: Suite, offset: Offset, tmp_path: Path
 ) -> None:
-    summary = ran(suite, [offset.contender(offset=(0.5, 0.1))], tmp_path)
+    summary = ran(suite, [offset.contender(offset=Range(0.1, 0.5, default=0.5))], tmp_path)
     assert (summary.done, summary.left, summary.failed) == (4, 0, [])
     lines = {(r["data"], r["seed"]): r for r in read_results(tmp_path / "r.jsonl")}
     assert [len(lines["one", seed].get("trials", [])) for seed in (0, 1)] == [2, 0]
-    assert all(line["options"] == {"offset": 0.1} for line in lines.values())
-    assert ("two", 1, {"offset": 0.1}) in offset.calls and ("two", 1, {"offset": 0.5}) not in offset.calls
+    options = lines["two", 0]["options"]
+    assert options["offset"] < 0.5 and lines["two", 1]["options"] == options
+    assert [call[2] for call in offset.calls if call[:2] == ("two", 1)] == [options]
 
 
 def test_finished_runs_are_not_repeated_and_failed_ones_are(
@@ -85,10 +87,9 @@ def test_times_are_those_of_the_chosen_options(untuned: Suite, offset: Offset, t
     contenders = [offset.contender()]
     ran(untuned, contenders, tmp_path)
     offset.calls = []
-    arguments: dict[str, Any] = {"out": tmp_path / "t.jsonl", "work": tmp_path / "work", "report": print}
-    assert take_times(untuned, contenders, tmp_path / "r.jsonl", **arguments).done == 2
+    assert take_times(untuned, contenders, tmp_path / "r.jsonl", tmp_path / "t.jsonl").done == 2
     assert [name for name, seed, _ in offset.calls] == ["one", "one", "two"]  # the first is fitted twice
-    assert take_times(untuned, contenders, tmp_path / "r.jsonl", **arguments) == Summary()
+    assert take_times(untuned, contenders, tmp_path / "r.jsonl", tmp_path / "t.jsonl") == Summary()
 
 
 def test_estimators_run_on_natural_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +105,7 @@ def test_estimators_run_on_natural_splits(tmp_path: Path, monkeypatch: pytest.Mo
     suite = replace(get_suite("quick-estimator"), seeds=1)
     estimator = Estimator("constant", "Constant", fit)
     out = tmp_path / "r.jsonl"
-    assert run_suite(suite, [estimator], out=out, work=tmp_path, data=["abalone"]).done == 1
+    assert run_suite(suite, [estimator], out, data=["abalone"]).done == 1
     (line,) = read_results(out)
     assert line["rows"]["test"] == round(TEST_SHARE * 4177) and line["rows"]["train"] == suite.max_rows
     assert line["metrics"]["raw"]["rare"]["mae"] > line["metrics"]["raw"]["all"]["mae"]

@@ -8,7 +8,7 @@ from research.tests.conftest import RESULTS
 from tailwise.report.results import read_results
 from tailwise_bench.choose import choose_contenders, split_methods
 from tailwise_bench.estimators import choose_estimators
-from tailwise_bench.suites import BUNDLED, get_suite, prepare
+from tailwise_bench.suites import BUNDLED, get_suite
 from tailwise_bench.tables import Table
 
 OWN = """
@@ -49,18 +49,12 @@ def test_a_suite_of_ones_own_tables(own: Path, tmp_path: Path) -> None:
     suite = get_suite(str(own))
     (table,) = suite.sources
     assert isinstance(table, Table) and table.inputs_and_labels()[0].columns.tolist() == ["a"]
-    folder = prepare(suite, tmp_path / "work", [0])
-    assert [path.name for path in sorted(folder.glob("*.npz"))] == ["prices-0.npz"]
     problem = table.problem(0)
     assert suite.recipe.build(problem).feature_dim > 0 and not set(problem.y_test) - set(
         table.read()["price"]
     )
     (contender,) = choose_contenders(["vanilla"], suite.options)
     assert contender.fixed == {"losses": ["absolute"]}
-    with own.with_name("prices.csv").open("a") as file:
-        file.write("1,2,3\n")
-    with pytest.raises(ValueError, match=r"was prepared with rows of prices = .*: delete it"):
-        prepare(suite, folder, [0])
 
 
 def test_an_optional_table_without_a_file_is_left_out(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +64,7 @@ def test_an_optional_table_without_a_file_is_left_out(own: Path, monkeypatch: py
     assert [table.name for table in get_suite(str(own)).sources] == ["prices"]
     own.write_text(OWN + missing)
     with pytest.raises(ValueError, match=r"rents is read from .*: set the variable TAILWISE_DATA"):
-        prepare(get_suite(str(own)), own.parent / "work", [0])
+        get_suite(str(own)).sources[1].problem(0)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +88,7 @@ def test_mistakes_in_a_suite_are_named(own: Path, old: str, new: str, words: str
 def test_names_with_options() -> None:
     assert split_methods("lds, vir[weights.clip=(1, 20)],all") == ["lds", "vir[weights.clip=(1, 20)]", "all"]
     dial, plain = choose_contenders(["vir[exponent=0.25 and dial]", "vir[head.sharpness=0.5 and bins=20]"])
-    assert dial.names == [
+    assert [dial.name, *dial.variants] == [
         "vir[exponent=0.25]", "vir[exponent=0.25 and dial]", "vir[exponent=0.25 and dial for few shots]",
     ]  # fmt: skip
     assert plain.fixed == {"head.sharpness": 0.5, "bins": 20}
@@ -117,4 +111,4 @@ def test_prepared_rows_are_those_of_stored_lines(
     monkeypatch.setenv("TAILWISE_DATA", str(data_root))
     stored = {(r["data"], r["seed"]): r["digest"] for r in read_results(RESULTS / f"{name}.jsonl")}
     source = get_suite(name).sources[0]
-    assert source.problem(0, max_rows=4000, suite=name).digest == stored[source.name, 0]
+    assert source.problem(0).digest == stored[source.name, 0]

@@ -5,6 +5,7 @@ Exit codes: 0 when everything is done, 1 when a run failed or the input is wrong
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,40 +24,16 @@ from tailwise_bench.statistics import Results
 from tailwise_bench.suites import BUNDLED, Suite, get_suite
 
 app = typer.Typer(no_args_is_help=True, context_settings={"max_content_width": 100})
-RESULTS, WORK = Path("research/results"), Path(".tailwise-bench")
+RESULTS = Path("research/results")
 TIME_IS_UP = 3
 
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help=f"{', '.join(BUNDLED)}, or a TOML file.")]
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of SUITE.jsonl and its page SUITE.md.")]
-Work = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for prepared data.")]
-Workers = Annotated[int, typer.Option(metavar="N", min=1, help="Number of processes, one thread each.")]
-Epochs = Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum number of epochs.")]
-Trials = Annotated[int | None, typer.Option(metavar="N", min=1, help="Configurations to try per method.")]
-Budget = Annotated[
-    float | None,
-    typer.Option(metavar="SECONDS", min=0.1, help="Processor seconds per method and problem, with tuning."),
-]
-Plugin = Annotated[
-    list[Path] | None, typer.Option(metavar="FILE", help="Python file that registers methods of your own.")
-]
 
 
 def say(line: str) -> None:
     """Print what a command does; standard output is for results."""
     typer.echo(line, err=True)
-
-
-def _suite(
-    name: str,
-    epochs: int | None,
-    trials: int | None,
-    plugins: list[Path] | None,
-    seconds: float | None = None,
-) -> Suite:
-    for file in plugins or ():
-        load_plugin(file)
-    suite = get_suite(name)
-    return replace(suite, recipe=suite.recipe.within(epochs=epochs, trials=trials, seconds=seconds))
 
 
 def _seeds(text: str | None) -> list[int] | None:
@@ -96,37 +73,50 @@ def run(
         str | None, typer.Option(metavar="N", help="Number of seeds, or a list: 5 or 0,3.")
     ] = None,
     out: Out = RESULTS,
-    work: Work = WORK,
-    workers: Workers = 1,
+    workers: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of processes, one thread each.")
+    ] = 1,
     ray: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Run on a Ray cluster whose machines share the folders."),
     ] = None,
-    epochs: Epochs = None,
-    trials: Trials = None,
-    budget: Budget = None,
+    epochs: Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum number of epochs.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Configurations to try per method.")
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.1, help="Processor seconds per method and data set."),
+    ] = None,
     times: Annotated[
         bool, typer.Option("--times", help="Then fit each contender once more, to time it.")
     ] = False,
     time_limit: Annotated[
-        float | None,
+        float,
         typer.Option(metavar="SECONDS", min=0, help="Start no run after it; the same command continues."),
+    ] = math.inf,
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Python file that registers more methods."),
     ] = None,
-    plugin: Plugin = None,
 ) -> None:
-    """Prepare the data of a suite, run what is missing, write its page. Run it again to continue."""
-    chosen = _suite(suite, epochs, trials, plugin, budget)
+    """Run what the results file lacks, and write its page. Run it again to continue."""
+    for file in plugin or ():
+        load_plugin(file)
+    chosen = get_suite(suite)
+    recipe = chosen.recipe.within(epochs=epochs, trials=trials, seconds=budget)
+    chosen = replace(chosen, recipe=recipe)
     names = chosen.methods if methods is None else split_methods(methods)
     natural = chosen.split == "natural"
     contenders = choose_estimators(names) if natural else choose_contenders(names, chosen.options)
     lines = out / f"{chosen.name}.jsonl"
     summary = run_suite(
-        chosen, contenders, out=lines, work=work, seeds=_seeds(seeds), workers=workers, ray=ray,
-        data=None if data is None else split_methods(data), time_limit=time_limit, report=say,
+        chosen, contenders, lines, seeds=_seeds(seeds), data=None if data is None else split_methods(data),
+        workers=workers, ray=ray, time_limit=time_limit, report=say,
     )  # fmt: skip
     if times and not natural and not summary.left:
         timed = [c for c in contenders if isinstance(c, Contender)]
-        take_times(chosen, timed, lines, out=out / f"{chosen.name}-times.jsonl", work=work, report=say)
+        take_times(chosen, timed, lines, out / f"{chosen.name}-times.jsonl", say)
     for line in summary.failed:
         say(f"failed: {line}")
     say(f"{summary.done} runs, {summary.left} left, {len(summary.failed)} failed")

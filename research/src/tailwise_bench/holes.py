@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tailwise.labels.bins import LabelBins
 from tailwise.lookup import check_name
-from tailwise_bench.problem import HOLE, Array, DataSet, Problem
+from tailwise_bench.problem import HOLE, MAX_ROWS, Array, DataSet, Problem
 from tailwise_bench.sources.faces import Faces
 
 
@@ -68,9 +68,9 @@ class Holed:
         """Name in results and of files."""
         return f"{self.source.name}-{self.hole}"
 
-    def problem(self, seed: int, *, max_rows: int, suite: str) -> Problem:
+    def problem(self, seed: int, max_rows: int = MAX_ROWS) -> Problem:
         """Take the hole from a problem of the data set."""
-        whole, hole = self.source.problem(seed, max_rows=max_rows, suite=suite), HOLES[self.hole]
+        whole, hole = self.source.problem(seed, max_rows), HOLES[self.hole]
         ends = hole.ages if isinstance(self.source, Faces) else hole.ends(whole.y_train)
         train, valid = (~hole.mask(y, ends) for y in (whole.y_train, whole.y_valid))
         edges = LabelBins.from_labels(whole.y_train, edges=whole.edges).edges

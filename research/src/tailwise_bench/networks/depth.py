@@ -8,19 +8,17 @@ joins both. R's last convolution is left out: the method's head takes its place,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tailwise.lookup import check_name
 from tailwise.networks.backbones import Backbone
-from tailwise.networks.images import STAGES, Pixels, make_image_backbone
+from tailwise.networks.images import Pixels, make_image_backbone
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of ImageNet's channels."""
@@ -37,44 +35,8 @@ def map_size(height: int, width: int) -> tuple[int, int]:
     return 2 * -(-height // 4), 2 * -(-width // 4)
 
 
-class _Encoder(Protocol):
-    stage_dims: Sequence[int]
-
-    def stages(self, x: Tensor) -> list[Tensor]: ...
-
-
-class PlainEncoder(nn.Module):
-    """Four stages of strided convolutions, from 1/4 to 1/32 of the picture; does not need torchvision."""
-
-    def __init__(self, *, width: int = 32) -> None:
-        super().__init__()
-        self.pixels = Pixels(IMAGENET_MEAN, IMAGENET_STD)
-        self.stage_dims = tuple(width * 2**k for k in range(4))
-        self.first = _conv(3, width, 3, stride=2)
-        before = (width, *self.stage_dims[:-1])
-        self.layers = nn.ModuleList(
-            nn.Sequential(_conv(i, o, 3, stride=2), _conv(o, o, 3))
-            for i, o in zip(before, self.stage_dims, strict=True)
-        )
-
-    def stages(self, x: Tensor) -> list[Tensor]:
-        """x: (N, H, W, 3) bytes -> (N, C, H / 4, W / 4), ..., (N, C, H / 32, W / 32)"""
-        h, found = self.first(self.pixels(x)), []
-        for layer in self.layers:
-            h = layer(h)
-            found.append(h)
-        return found
-
-
-DEPTH_ENCODERS: dict[str, Callable[..., nn.Module]] = {
-    "plain": PlainEncoder,
-    **{name: partial(make_image_backbone, name, mean=IMAGENET_MEAN, std=IMAGENET_STD) for name in STAGES},
-}
-"""Encoders of a depth network by name."""
-
-
-def _conv(i: int, o: int, size: int, *, stride: int = 1, active: bool = True) -> nn.Sequential:
-    layers = [nn.Conv2d(i, o, size, stride=stride, padding=size // 2, bias=False), nn.BatchNorm2d(o)]
+def _conv(i: int, o: int, size: int, *, active: bool = True) -> nn.Sequential:
+    layers = [nn.Conv2d(i, o, size, padding=size // 2, bias=False), nn.BatchNorm2d(o)]
     return nn.Sequential(*layers, nn.ReLU(inplace=True)) if active else nn.Sequential(*layers)
 
 
@@ -95,18 +57,16 @@ class UpProjection(nn.Module):
 class DepthNet(Backbone):
     """Features of every pixel at half the picture's size: (N, H, W, 3) bytes to (N, H / 2, W / 2, 2 width).
 
-    `encoder` is ``resnet50`` as in NYUD2-DIR, ``resnet18`` or ``plain``; `weights` is a file with the weights
+    `encoder` is ``resnet50`` as in NYUD2-DIR, or ``resnet18``; `weights` is a file with the weights
     that the encoder starts from. `width` is the number of channels of D's last map, and of MFF's.
 
-    >>> DepthNet("plain", width=8)(torch.zeros(2, 36, 48, 3, dtype=torch.uint8)).shape
-    torch.Size([2, 18, 24, 16])
     """
 
     def __init__(self, encoder: str = "resnet50", *, weights: str | None = None, width: int = 64) -> None:
         super().__init__()
-        check_name("encoder of depth", encoder, DEPTH_ENCODERS)
-        self.encoder = DEPTH_ENCODERS[encoder](**({} if weights is None else {"weights": weights}))
-        dims = tuple(cast("_Encoder", self.encoder).stage_dims)
+        start = {} if weights is None else {"weights": weights}
+        self.encoder = make_image_backbone(encoder, mean=IMAGENET_MEAN, std=IMAGENET_STD, **start)
+        dims = self.encoder.stage_dims
         top = dims[-1]
         # For ResNet-50: 1024, then 512, 256, 128, 64.
         sizes = [max(width, top // 2 ** (k + 1)) for k in range(5)]
@@ -122,7 +82,7 @@ class DepthNet(Backbone):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (N, H, W, 3) bytes -> features (N, H / 2, W / 2, feature_dim)"""
-        stages = cast("_Encoder", self.encoder).stages(x)
+        stages = self.encoder.stages(x)
         full = map_size(*cast("Any", x.shape[1:3] if x.dtype == torch.uint8 else x.shape[2:]))
         h = self.squeeze(stages[-1])
         for up, size in zip(self.up, (*(s.shape[2:] for s in stages[-2::-1]), full), strict=True):

@@ -10,7 +10,7 @@ import csv
 import hashlib
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tailwise.images.pictures import ImageError, PictureFiles, cache_folder, decode_pictures
 from tailwise.writing import write_atomically
-from tailwise_bench.networks.depth import DEPTH_AUGMENTATIONS, DepthAugmentation, DepthNet, PixelDecoder
-from tailwise_bench.problem import DataSet, Problem, data_folder
+from tailwise_bench.networks.depth import DEPTH_AUGMENTATIONS, DepthNet, PixelDecoder
+from tailwise_bench.problem import Problem, data_folder
 from tailwise_bench.recipe import DataKind
 
 DEPTH = 10.0
@@ -94,9 +94,7 @@ def balanced_pixels(depth: ArrayLike, *, per_bin: int | None = None) -> NDArray[
     return np.sort(there[rank < most])
 
 
-def depth_problem(
-    name: str, seed: int, suite: str, parts: Sequence[Maps], *, per_bin: int | None = None
-) -> Problem:
+def depth_problem(name: str, seed: int, parts: Sequence[Maps], *, per_bin: int | None = None) -> Problem:
     """Return a problem with pictures as rows and maps as labels; the scored pixels balance the depths."""
     train, valid, test = parts
     pixels = int(np.isfinite(train[1]).sum())
@@ -105,7 +103,6 @@ def depth_problem(
         seed,
         *(*train, *valid, *test),
         total=sum(len(depth) for _, depth in parts),
-        suite=suite,
         edges=EDGES,
         shots=(round(SHARES[0] * pixels), round(SHARES[1] * pixels)),
         extra={
@@ -125,12 +122,12 @@ class SmallNYUv2:
 
     name: str = "nyuv2"
 
-    def problem(self, seed: int, *, max_rows: int = 0, suite: str = "") -> Problem:
+    def problem(self, seed: int, max_rows: int = 0) -> Problem:
         """Read and split the pictures; the seed only affects weights and batches."""
         with np.load(data_folder("nyuv2") / "nyuv2_96x72.npz", allow_pickle=False) as file:
             rgb, depth = file["rgb"], half_size(metres(file["depth_u8"]))
         parts = [(rgb[rows], depth[rows]) for rows in split_rows(len(rgb))]
-        return depth_problem(self.name, seed, suite, parts, per_bin=PER_BIN)
+        return depth_problem(self.name, seed, parts, per_bin=PER_BIN)
 
 
 def split_rows(count: int, *, valid: float = 0.1, test: float = 0.15) -> list[NDArray[np.int64]]:
@@ -157,7 +154,7 @@ class NYUD2:
 
     name: str = "nyud2"
 
-    def problem(self, seed: int, *, max_rows: int = 0, suite: str = "") -> Problem:
+    def problem(self, seed: int, max_rows: int = 0) -> Problem:
         """Read the listings and decode what the cache lacks; the seed only affects weights and batches."""
         folder = data_folder("nyud2")
         listed, tested = (read_pairs(folder / f"nyu2_{part}.csv") for part in ("train", "test"))
@@ -170,7 +167,7 @@ class NYUD2:
         for pairs in (valid, tested):
             rgb, depth = (_cropped(maps) for maps in _decoded(pairs, folder, SIZE))
             parts.append((rgb, half_size(depth)))
-        return depth_problem(self.name, seed, suite, parts)
+        return depth_problem(self.name, seed, parts)
 
 
 def read_pairs(path: Path) -> list[Pair]:
@@ -249,34 +246,20 @@ def _cropped(maps: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(maps[:, top : top + CROP[0], left : left + CROP[1]])
 
 
-# -- what a suite's file names -------------------------------------------------------------------
-
-DATA: dict[str, DataSet] = {"nyuv2-small": SmallNYUv2(), "nyud2": NYUD2()}
-
-
 def _network(problem: Problem, *, encoder: str, weights: str | None = None, **options: Any) -> DepthNet:
     if weights is not None:
         weights = str(data_folder(problem.name) / weights)
     return DepthNet(encoder, weights=weights, **options)
 
 
-NETWORKS: dict[str, Callable[..., DepthNet]] = {
-    f"depth-{encoder}": partial(_network, encoder=encoder) for encoder in ("resnet50", "resnet18", "plain")
-}
-
-
 def _decoder(problem: Problem, latent_dim: int) -> PixelDecoder:
     return PixelDecoder(latent_dim)
 
 
-def _augmentation(problem: Problem, *, name: str) -> DepthAugmentation:
-    return DEPTH_AUGMENTATIONS[name]
-
-
 DEPTH_MAPS = DataKind(
-    DATA,
-    NETWORKS,
+    {"nyuv2-small": SmallNYUv2(), "nyud2": NYUD2()},
+    {f"depth-{encoder}": partial(_network, encoder=encoder) for encoder in ("resnet50", "resnet18")},
     _decoder,
-    {name: partial(_augmentation, name=name) for name in DEPTH_AUGMENTATIONS},
+    DEPTH_AUGMENTATIONS,
 )
 """Pictures with a depth for every pixel."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -16,9 +15,8 @@ from tailwise.images import decode_pictures, make_augmentation
 from tailwise.images.pictures import ImageError, PictureFiles
 from tailwise.labels.bins import checked_labels
 from tailwise.networks.backbones import Backbone
-from tailwise.networks.images import IMAGE_BACKBONES, ImageDecoder, make_image_backbone
+from tailwise.networks.images import ImageDecoder, make_image_backbone
 from tailwise.tables.read import parse_table, read_table
-from tailwise.training.batches import Transform
 from tailwise_bench.problem import DataSet, Problem, data_folder
 from tailwise_bench.recipe import DataKind
 
@@ -60,7 +58,7 @@ class Faces:
     size: int
     archive: str | None = None
 
-    def problem(self, seed: int, *, max_rows: int = 0, suite: str = "") -> Problem:
+    def problem(self, seed: int, max_rows: int = 0) -> Problem:
         """Read the listing and decode what the cache lacks; the seed only affects weights and batches."""
         folder = data_folder(self.folder)
         names, labels, parts = read_listing(folder / self.listing)
@@ -73,7 +71,7 @@ class Faces:
             (pictures.part(*between), labels[chosen])
             for between, chosen in zip(pairwise(ends), rows, strict=True)
         )
-        return Problem(self.name, seed, *train, *valid, *test, total=len(names), suite=suite)
+        return Problem(self.name, seed, *train, *valid, *test, total=len(names))
 
 
 DATA: dict[str, DataSet] = {
@@ -88,25 +86,14 @@ def _network(problem: Problem, *, name: str, **options: Any) -> Backbone:
     return make_image_backbone(name, **options)
 
 
-NETWORKS: dict[str, Callable[..., Backbone]] = {
-    name: partial(_network, name=name) for name in IMAGE_BACKBONES
-}
-"""Networks by the names that a suite's file uses."""
-
-
-def image_decoder(problem: Problem, latent_dim: int) -> ImageDecoder:
-    """Build a decoder of the picture at a reduced size."""
+def _decoder(problem: Problem, latent_dim: int) -> ImageDecoder:
     return ImageDecoder(latent_dim)
-
-
-def _augment(problem: Problem, *, name: str) -> Transform:
-    return make_augmentation(name)
 
 
 FACES = DataKind(
     DATA,
-    NETWORKS,
-    image_decoder,
-    {name: partial(_augment, name=name) for name in ("crop-flip", "strong")},
+    {name: partial(_network, name=name) for name in ("resnet18", "resnet50")},
+    _decoder,
+    {"crop-flip": make_augmentation("crop-flip")},
 )
 """Faces with ages."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from tailwise.networks.backbones import Backbone
 from tailwise_bench.networks.sentence_pairs import BiLSTMPair, PairDecoder, VectorPair
-from tailwise_bench.problem import DataSet, Problem, data_folder
+from tailwise_bench.problem import Problem, data_folder
 from tailwise_bench.recipe import DataKind
 from tailwise_bench.sources.words import Vocabulary, word_vectors
 
@@ -73,7 +72,7 @@ class WordPairs:
 
     name: str = "stsb"
 
-    def problem(self, seed: int, *, max_rows: int = 0, suite: str = "") -> Problem:
+    def problem(self, seed: int, max_rows: int = 0) -> Problem:
         """Read the three parts; the seed only affects weights and batches."""
         folder = data_folder(FOLDER)
         parts = load_stsb_dir(folder)
@@ -81,7 +80,7 @@ class WordPairs:
         encoded = [(vocabulary.encode_pairs(part.first, part.second), part.score) for part in parts]
         # Half precision keeps the file small; it changes vectors by at most 1 part in 2,000.
         vectors = word_vectors(folder / WORDS, vocabulary).astype(np.float16)
-        return _problem(self.name, seed, *encoded, suite=suite, extra={"vectors": vectors})
+        return _problem(self.name, seed, *encoded, extra={"vectors": vectors})
 
 
 @dataclass(frozen=True)
@@ -90,38 +89,31 @@ class VectorPairs:
 
     name: str = "stsb"
 
-    def problem(self, seed: int, *, max_rows: int = 0, suite: str = "") -> Problem:
+    def problem(self, seed: int, max_rows: int = 0) -> Problem:
         """Read the three parts; the seed only affects weights and batches."""
         with np.load(data_folder(FOLDER) / VECTORS, allow_pickle=False) as stored:
             pairs = {part: np.stack([stored[f"{part}_a"], stored[f"{part}_b"]], axis=1) for part in PARTS}
             parts = [
                 (x.astype(np.float32), stored[f"{part}_y"].astype(np.float64)) for part, x in pairs.items()
             ]
-        return _problem(self.name, seed, *parts, suite=suite)
+        return _problem(self.name, seed, *parts)
 
 
-DATA: dict[str, DataSet] = {"stsb-words": WordPairs(), "stsb-vectors": VectorPairs()}
-"""Data sets by the names that a suite's file uses."""
-
-
-def word_pair(problem: Problem, **options: Any) -> Backbone:
-    """Build a network that starts from the problem's word vectors."""
+def _word_network(problem: Problem, **options: Any) -> Backbone:
     return BiLSTMPair(problem.extra["vectors"], **options)
 
 
-def vector_pair(problem: Problem, **options: Any) -> Backbone:
-    """Build a network on sentence vectors that are standardised by the training part."""
+def _vector_network(problem: Problem, **options: Any) -> Backbone:
     return VectorPair(problem.x_train.shape[-1], rows=problem.x_train, **options)
 
 
-NETWORKS: dict[str, Callable[..., Backbone]] = {"bilstm-pair": word_pair, "vector-pair": vector_pair}
-"""Networks by the names that a suite's file uses."""
-
-
-def pair_decoder(problem: Problem, latent_dim: int) -> PairDecoder:
-    """Build a decoder of both sentences' vectors: the given ones, or means of word vectors."""
+def _decoder(problem: Problem, latent_dim: int) -> PairDecoder:
     return PairDecoder(latent_dim, problem.extra.get("vectors"), dim=problem.x_train.shape[-1])
 
 
-PAIRS = DataKind(DATA, NETWORKS, pair_decoder)
+PAIRS = DataKind(
+    {"stsb-words": WordPairs(), "stsb-vectors": VectorPairs()},
+    {"bilstm-pair": _word_network, "vector-pair": _vector_network},
+    _decoder,
+)
 """Sentence pairs."""

@@ -1,4 +1,4 @@
-"""Depth maps: NYUD2-DIR in small, scored pixels, and pictures and maps that change together."""
+"""Depth maps: NYUD2-DIR in small, scored pixels, augmentation, and methods on pixels."""
 
 from __future__ import annotations
 
@@ -13,21 +13,11 @@ from PIL import Image
 from torch import Tensor
 
 from tailwise.images import ImageError
-from tailwise_bench.networks.depth import DEPTH_AUGMENTATIONS, DepthAugmentation
-from tailwise_bench.problem import Problem
-from tailwise_bench.sources.depth_maps import (
-    CROP,
-    DATA,
-    DEPTH_MAPS,
-    EDGES,
-    FIRST_BIN,
-    balanced_pixels,
-    half_size,
-    metres,
-    read_pairs,
-    scenes_held_out,
-    split_rows,
-)
+from tailwise.labels.bins import LabelBins
+from tailwise.methods import build_model
+from tailwise.training.loop import TrainConfig, fit, predict
+from tailwise_bench.networks.depth import DEPTH_AUGMENTATIONS, DepthAugmentation, DepthNet, PixelDecoder
+from tailwise_bench.sources.depth_maps import CROP, DEPTH_MAPS, EDGES, FIRST_BIN, balanced_pixels, metres
 from tests.networks.waiting import NothingWaits
 
 
@@ -35,71 +25,58 @@ from tests.networks.waiting import NothingWaits
 def nyud2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three scenes of two frames to train on and two frames to test; the depth grows to the right."""
     folder, rng = tmp_path / "data" / "nyud2", np.random.default_rng(0)
-    columns = np.linspace(1, 9, 64)
-    depth = np.broadcast_to(columns, (48, 64))
-    for part, names in (
-        ("train", [f"room_{scene}_out/{frame}" for scene in range(3) for frame in (1, 2)]),
-        ("test", ["00000", "00001"]),
+    depth = np.broadcast_to(np.linspace(1, 9, 64), (48, 64))
+    train = [f"nyu2_train/room_{scene}_out/{frame}" for scene in range(3) for frame in (1, 2)]
+    for part, names, picture, stored in (
+        ("train", train, ".jpg", np.rint(depth / 10 * 255).astype(np.uint8)),
+        ("test", ["nyu2_test/0", "nyu2_test/1"], "_colors.png", np.rint(depth * 1000).astype(np.uint16)),
     ):
-        rows = []
         for name in names:
-            picture = folder / f"nyu2_{part}" / f"{name}.{'jpg' if part == 'train' else 'png'}"
-            stored = picture.with_name(picture.stem + ("_depth.png" if part == "test" else ".png"))
-            picture.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(rng.integers(0, 256, (48, 64, 3)).astype(np.uint8)).save(picture)
-            if part == "train":
-                Image.fromarray(np.rint(depth / 10 * 255).astype(np.uint8)).save(stored)
-            else:
-                Image.fromarray(np.rint(depth * 1000).astype(np.uint16)).save(stored)
-            rows.append([f"data/{p.relative_to(folder).as_posix()}" for p in (picture, stored)])
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, (48, 64, 3)).astype(np.uint8)).save(
+                folder / (name + picture)
+            )
+            Image.fromarray(stored).save(folder / f"{name}.png")
         with (folder / f"nyu2_{part}.csv").open("w", newline="") as file:
-            csv.writer(file).writerows(rows)
+            csv.writer(file).writerows([f"data/{name}{picture}", f"data/{name}.png"] for name in names)
     monkeypatch.setenv("TAILWISE_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("TAILWISE_CACHE", str(tmp_path / "cache"))
     return folder
 
 
-def test_the_three_parts(nyud2: Path) -> None:
-    problem = DATA["nyud2"].problem(0, max_rows=0, suite="")
+def test_nyud2_from_its_files_to_a_batch(nyud2: Path, torchvision: ModuleType) -> None:
+    problem = DEPTH_MAPS.data["nyud2"].problem(0)
     assert problem.x_train.shape == (4, 240, 320, 3) and problem.y_train.shape == (4, 120, 160)
     for x, y in ((problem.x_valid, problem.y_valid), (problem.x_test, problem.y_test)):
         assert x.shape == (2, *CROP, 3) and y.shape == (2, CROP[0] // 2, CROP[1] // 2)
     # Depth grows to the right by 8 m over the whole width, in both ways of storing it.
     for depth in (problem.y_train, problem.y_test):
         assert np.diff(depth[0, 5]).mean() == pytest.approx(8 / 160, rel=0.05)
-    assert isinstance(problem.y_train, np.memmap)
-
-
-def test_a_problem_from_preparation_to_a_batch(nyud2: Path, tmp_path: Path, torchvision: ModuleType) -> None:
-    problem = Problem.load(DATA["nyud2"].problem(0, max_rows=0, suite="").save(tmp_path).parent, "nyud2", 0)
     assert len(problem.bins) == 100 and problem.bins.counts.sum() == problem.y_train.size
-    assert problem.labels("test").min() >= 0.7
+    assert (
+        problem.labels("test").min() >= 0.7 and problem.digest == DEPTH_MAPS.data["nyud2"].problem(1).digest
+    )
     x, y = DEPTH_AUGMENTATIONS["nyud2"](torch.from_numpy(problem.x_train), torch.from_numpy(problem.y_train))
     assert x.shape == (4, *CROP, 3) and y.shape == (4, 114, 152)
     with pytest.raises(FileNotFoundError, match=r"nyud2.*resnet50\.pth do not exist"):
         DEPTH_MAPS.networks["depth-resnet50"](problem, weights="resnet50.pth")
 
 
-def test_frames_of_one_scene_stay_together(nyud2: Path) -> None:
-    pairs = read_pairs(nyud2 / "nyu2_train.csv")
-    held = scenes_held_out(pairs)
-    assert held.sum() == 2 and held.reshape(3, 2).all(1).sum() == 1
-    with pytest.raises(ValueError, match="all pictures are of one scene"):
-        scenes_held_out(pairs[:2])
-
-
 def test_listings_and_files_that_cannot_be_read_are_named(nyud2: Path) -> None:
-    listing = nyud2 / "nyu2_train.csv"
+    listing, frame = nyud2 / "nyu2_train.csv", nyud2 / "nyu2_train" / "room_0_out" / "1.png"
     text = listing.read_text()
-    listing.write_text(text + "only-one\n")
-    with pytest.raises(ValueError, match=r"nyu2_train\.csv, line 7: expected a picture and its depth file"):
-        read_pairs(listing)
+    for content, words in (
+        (text + "only-one\n", r"nyu2_train\.csv, line 7: expected a picture and its depth file"),
+        ("".join(text.splitlines(True)[:2]), "all pictures are of one scene"),
+    ):
+        listing.write_text(content)
+        with pytest.raises(ValueError, match=words):
+            DEPTH_MAPS.data["nyud2"].problem(0)
     listing.write_text(text)
-    frame = nyud2 / "nyu2_train" / "room_0_out" / "1.png"
-    for content in (b"no picture", frame.with_suffix(".jpg").read_bytes()):
-        frame.write_bytes(content)
+    for picture in (b"no picture", frame.with_suffix(".jpg").read_bytes()):
+        frame.write_bytes(picture)
         with pytest.raises(ImageError, match=r"room_0_out/1\.png in .* cannot be used: (it|a depth)"):
-            DATA["nyud2"].problem(0, max_rows=0, suite="")
+            DEPTH_MAPS.data["nyud2"].problem(0)
 
 
 def test_stored_depth_in_metres() -> None:
@@ -107,12 +84,6 @@ def test_stored_depth_in_metres() -> None:
     assert metres(np.array([2000, 65535], np.uint16)).tolist() == pytest.approx([2, 65.535])
     with pytest.raises(ValueError, match="8-bit or 16-bit whole numbers, got float64"):
         metres(np.zeros(1))
-    assert half_size(np.arange(16, dtype=np.float32).reshape(1, 4, 4)).tolist() == [[[0, 2], [8, 10]]]
-
-
-def test_the_split_leaves_nothing_out() -> None:
-    parts = split_rows(101)
-    assert sorted(np.concatenate(parts)) == list(range(101)) and [len(part) for part in parts] == [76, 10, 15]
 
 
 def test_every_bin_gives_as_many_pixels_as_the_rarest() -> None:
@@ -123,8 +94,6 @@ def test_every_bin_gives_as_many_pixels_as_the_rarest() -> None:
     assert np.unique(index, return_counts=True)[1].tolist() == [2, 2, 2, 2]  # 0.7, 0.8, 5 m and the last bin
     most = balanced_pixels(depth, per_bin=3).tolist()
     assert len(most) == 3 + 2 + 3 + 2 and {5, 6} < set(most)
-    with pytest.raises(ValueError, match=r"no pixel is at least 0\.7 m deep"):
-        balanced_pixels(np.zeros(4))
 
 
 # -- augmentation --------------------------------------------------------------------------------
@@ -169,3 +138,54 @@ def test_colours_change_and_depths_do_not(name: str) -> None:
     assert changed.dtype == torch.uint8 and changed.shape == x.shape
     assert sorted(depth.unique().tolist()) <= sorted(y.unique().tolist())
     assert (changed.float().mean((1, 2, 3)) - x.float().mean((1, 2, 3))).abs().min() > 0.1
+
+
+# -- methods on pixels ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def net(torchvision: ModuleType) -> DepthNet:
+    torch.manual_seed(0)
+    return DepthNet("resnet18", width=4)
+
+
+@pytest.mark.parametrize(("height", "width"), [(36, 48), (38, 50)])
+def test_features_are_half_the_picture(net: DepthNet, height: int, width: int) -> None:
+    features = net(torch.zeros(2, height, width, 3, dtype=torch.uint8))
+    assert features.shape == (2, 2 * -(-height // 4), 2 * -(-width // 4), net.feature_dim)
+    assert features.reshape(-1, features.shape[-1]).data_ptr() == features.data_ptr()  # rows are no copy
+
+
+def test_methods_train_on_pixels_and_reconstruct_their_colours(net: DepthNet) -> None:
+    x, y = scene(4, 36, 48)
+    decoder = PixelDecoder(net.feature_dim)
+    torch.nn.init.zeros_(decoder.linear.weight)
+    torch.nn.init.zeros_(decoder.linear.bias)
+    mean, std = 255 * torch.tensor((0.485, 0.456, 0.406)), 255 * torch.tensor((0.229, 0.224, 0.225))
+    expected = 0.5 * (((x[:, ::2, ::2].float() - mean) / std) ** 2).mean(-1).reshape(-1)
+    torch.testing.assert_close(decoder.nll(torch.zeros(y.numel(), net.feature_dim), x), expected)
+    bins = LabelBins.from_labels(y, edges=np.linspace(0, 20, 101))
+    options = {"reconstruction.weight": 1.0}
+    model = build_model("vir", net, net.feature_dim, bins, decoder=decoder, **options)
+    assert "reconstruction" in model.loss(x, y)[1]
+    config = TrainConfig(epochs=1, batch_size=2, accelerator="cpu", monitor="balanced_mse")
+    assert np.isfinite(fit(model, (x, y), (x, y), config).best_score)
+    prediction = predict(model, x)
+    assert prediction.shape == y.shape and (prediction.variance > 0).all()
+
+
+def test_pixels_without_a_label_do_not_count(net: DepthNet) -> None:
+    """Losses and statistics are those of the other pixels, whatever NaN hides."""
+    x, y = scene(6, 36, 48)
+    hidden = y.clone()
+    hidden[:, :5] = torch.nan
+    bins = LabelBins.from_labels(y, edges=np.linspace(0, 20, 101))
+    model = build_model("vir", net, net.feature_dim, bins).eval()
+    losses, whole = model.row_losses(x, hidden), model.row_losses(x, y)
+    known = hidden.isfinite().reshape(-1)
+    for name, value in whole.items():
+        torch.testing.assert_close(losses[name], torch.where(known, value, 0.0))
+    model.train().row_losses(x, hidden)
+    model.end_epoch()
+    count = torch.bincount(bins.index(y.reshape(-1))[known], minlength=len(bins))
+    assert torch.equal(model.tails[0].smoother.stats.count, count)  # type: ignore[union-attr]
