@@ -29,7 +29,7 @@ from tailwise.report.wording import REGION_WORDS, number, render
 
 if TYPE_CHECKING:
     from tailwise.estimator import TailRegressor
-    from tailwise.explanations.columnwise import Figure
+    from tailwise.explanations import Figure
 
 SETTINGS = ("method_options", "base", "folds", "backbone", "epochs", "batch_size", "lr", "monitor")
 """Parameters of a model that its page lists."""
