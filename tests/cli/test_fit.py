@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,8 +159,9 @@ def test_intervals_below_zero_where_no_label_is() -> None:
     table = Table.of(100, 10, 10)
     assert negative_ends(table.model(reach=0.0, jitter=0.0)) > 0  # some labels are 0
     assert negative_ends(table.model(reach=9.0)) == 120
-    moved = replace(table.model(reach=9.0), bins=LabelBins.from_labels([-1.0, 0.0, 3.0]))
-    assert negative_ends(moved) == negative_ends(replace(table.model(), lower=table.y)) == 0
+    moved = table.model(reach=9.0, bins=LabelBins.from_labels([-1.0, 0.0, 3.0]))
+    inside = table.model(ends=(table.y, table.y + 1))
+    assert negative_ends(moved) == negative_ends(inside) == 0
 
 
 def test_unknown_names_are_refused_before_any_training(run: Run, place: Path, tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ import pytest
 from tailwise import TailRegressor
 from tailwise.model import base as bases
 from tailwise.report.contest import PLAIN
-from tailwise.report.lineup import Lineup, fit_rival, line_up
 from tailwise.report.page import About, Drivers, drivers_of, model_page
-from tailwise.report.scores import Scores, Seen
+from tailwise.report.scores import Lineup, Scores, Seen, fit_rival, line_up
 from tailwise.report.verdict import judge
 
 Rows = tuple[pd.DataFrame, np.ndarray]

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tailwise.calibration.calibration import Labels
 from tailwise.distributions.members import Normal
 from tailwise.labels.bins import LabelBins
-from tailwise.report.lineup import BOOSTER, CONSTANT, OTHER, Lineup, score_constant
-from tailwise.report.scores import LEVELS, Scores
+from tailwise.report.scores import BOOSTER, CONSTANT, LEVELS, OTHER, Baseline, Lineup, Scores, score_constant
 from tailwise.report.verdict import Verdict, judge
 
 Floats = NDArray[np.float64]
@@ -28,37 +28,34 @@ def scored(
     title: str = "VIR",
     train: Floats = TRAIN,
     ends: tuple[Floats, Floats] | None = None,
-    **changes: Any,
+    bins: LabelBins | None = None,
 ) -> Scores:
     """A model that predicts `mean`, with intervals of this half-width or with these ends."""
     distribution = Normal(torch.from_numpy(np.asarray(mean, np.float64)), 1.0)
-    lower, upper = ends or (mean - reach, mean + reach)
-    made = Scores(
-        title=title,
-        y=y,
-        distribution=distribution,
-        bins=LabelBins.from_labels(train),
-        lower=lower,
-        upper=upper,
-        covered=dict.fromkeys(LEVELS, (y >= lower) & (y <= upper)),
-    )
-    return replace(made, **changes)
+    labels = Labels(bins or LabelBins.from_labels(train), quantiles=train)
+    predicted = Baseline(distribution, dict.fromkeys(LEVELS, ends or (mean - reach, mean + reach)))
+    return Scores(title, y, labels, predicted)
 
 
-def lined_up(ours: Scores, *rivals: Scores, train: Floats = TRAIN) -> Lineup:
+def some(scores: Scores, rows: NDArray[np.int64]) -> Scores:
+    """The scores of these rows."""
+    ends = {level: tuple(end[rows] for end in scores.interval(level)) for level in LEVELS}
+    return replace(scores, y=scores.y[rows], predicted=Baseline(scores.distribution[rows], ends))
+
+
+def lined_up(ours: Scores, *rivals: Scores) -> Lineup:
     """A model beside up to two rivals, CatBoost and a second model, and the constant of the labels."""
     names = {BOOSTER: "CatBoost"} if len(rivals) == 1 else {OTHER: "other", BOOSTER: "CatBoost"}
     made = {
         name: replace(rival, title=title) for (name, title), rival in zip(names.items(), rivals, strict=False)
     }
-    return Lineup(ours, made | {CONSTANT: score_constant(ours, train)})
+    return Lineup(ours, made | {CONSTANT: score_constant(ours)})
 
 
 def dialled(scores: Scores, plain: Scores) -> Scores:
     """The scores at emphasis 0.5 of a model whose scores at emphasis 0 are `plain`."""
-    made = replace(scores, calibration=SimpleNamespace(emphasis=0.5))
-    vars(made)["dial"] = SimpleNamespace(turned=(plain,))
-    return made
+    vars(scores).update(emphasis=0.5, dial=SimpleNamespace(turned=(plain,)))
+    return scores
 
 
 @dataclass(frozen=True)

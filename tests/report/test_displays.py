@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from tailwise import TailRegressor
 from tailwise.calibration.interval_scores import wilson_interval
@@ -36,10 +35,9 @@ from tailwise.report.displays import (
     draw_histogram,
     svg_element,
 )
-from tailwise.report.lineup import Lineup
-from tailwise.report.scores import LEVELS, Scores, Seen
+from tailwise.report.scores import LEVELS, Lineup, Scores, Seen
 from tailwise.report.wording import number
-from tests.report.made import scored
+from tests.report.made import scored, some
 
 Rows = tuple[pd.DataFrame, np.ndarray]
 
@@ -51,14 +49,6 @@ def closed() -> Iterator[None]:
     from matplotlib import pyplot
 
     pyplot.close("all")
-
-
-def some(scores: Scores, rows: NDArray[np.int64]) -> Scores:
-    """The scores of these rows."""
-    return replace(
-        scores, y=scores.y[rows], distribution=scores.distribution[rows],
-        lower=scores.lower[rows], upper=scores.upper[rows],
-    )  # fmt: skip
 
 
 # -- in a notebook -------------------------------------------------------------------------------
@@ -126,7 +116,7 @@ def test_mistakes_are_named(vir: Scores) -> None:
     with pytest.raises(ValueError, match="unknown metric 'coverge'; did you mean 'coverage'"):
         RegionDisplay(vir, "coverge")
     with pytest.raises(ValueError, match="at least 20 test rows"):
-        DialDisplay(replace(vir, calibration=None))
+        DialDisplay(some(vir, np.arange(300)))
 
 
 # -- on a page -----------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from tailwise.explanations import shapley
 from tailwise.model.inputs import TensorInputs
 from tailwise.report import page as page_module
 from tailwise.report.displays import INK
-from tailwise.report.lineup import Lineup, contrast
 from tailwise.report.page import (
     About,
     Drivers,
@@ -33,8 +32,8 @@ from tailwise.report.page import (
     shown_rows,
     thumbnail,
 )
-from tailwise.report.scores import Scores
-from tailwise.report.verdict import judge
+from tailwise.report.scores import Lineup, Scores
+from tailwise.report.verdict import contrast, judge
 from tailwise.report.wording import number
 from tests.picture_samples import pictures, write_pictures
 from tests.report.made import Table, lined_up, scored

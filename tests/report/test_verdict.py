@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tailwise.labels.bins import LabelBins
-from tailwise.report.lineup import Lineup
-from tailwise.report.scores import Scores
+from tailwise.report.scores import Lineup, Scores
 from tailwise.report.verdict import Coverage, judge, tail_of, untested
 from tests.report.made import Floats, Table, dialled, lined_up, said, scored, text_of
 
@@ -38,7 +37,7 @@ def prices(rng: Any) -> Lineup:
     train, y, m, jitter = halves(np.exp(m + 0.2 * e), m, rng.normal(size=2 * ROWS))
     model = maker(y, train)
     ours, trees = np.exp(m), np.exp(m + 0.3 * jitter)
-    return lined_up(model(ours, ends=(np.exp(m - 0.33), np.exp(m + 0.33))), model(trees, 1.1), train=train)
+    return lined_up(model(ours, ends=(np.exp(m - 0.33), np.exp(m + 0.33))), model(trees, 1.1))
 
 
 def votes(rng: Any) -> Lineup:
@@ -47,7 +46,7 @@ def votes(rng: Any) -> Lineup:
     train, y, seen = halves(np.where(positive, np.ceil(rng.pareto(1.5, 2 * ROWS) * 20), 0), positive)
     model, mean = maker(y, train), np.where(seen, np.median(train[train > 0]), 0)
     ends = 0 * y, 0 * y + np.quantile(train, 0.995)
-    return lined_up(model(mean, ends=ends), model(mean, ends=(0 * y, 0 * y + 300)), train=train)
+    return lined_up(model(mean, ends=ends), model(mean, ends=(0 * y, 0 * y + 300)))
 
 
 def claims(rng: Any) -> Lineup:
@@ -59,13 +58,13 @@ def claims(rng: Any) -> Lineup:
     model, guess = maker(y, train), 0.5 * y
     ends = 0 * y, np.where(told, 0.0, np.quantile(train[train > 0], 0.85))
     plain, raised = model(guess, ends=ends), model(np.where(y == 0, 60.0, guess), ends=ends)
-    return lined_up(dialled(raised, plain), model(0.98 * guess, ends=ends), train=train)
+    return lined_up(dialled(raised, plain), model(0.98 * guess, ends=ends))
 
 
 def noise(rng: Any) -> Lineup:
     """Labels that no column predicts."""
     train, y, guess = halves(rng.normal(size=2 * ROWS), 0.1 * rng.normal(size=2 * ROWS))
-    return lined_up(*(maker(y, train)(mean, 1.7) for mean in (guess, -guess)), train=train)
+    return lined_up(*(maker(y, train)(mean, 1.7) for mean in (guess, -guess)))
 
 
 def uneven(rng: Any) -> Lineup:
@@ -73,38 +72,38 @@ def uneven(rng: Any) -> Lineup:
     std = np.where(rng.random(2 * ROWS) < 0.5, 0.2, 2.0)
     train, y, std = halves(std * rng.normal(size=2 * ROWS), std)
     model, mean = maker(y, train), 0 * y + np.median(train)
-    return lined_up(model(mean, 1.7 * std), model(mean, 3.4), train=train)
+    return lined_up(model(mean, 1.7 * std), model(mean, 3.4))
 
 
 def outliers(rng: Any) -> Lineup:
     """One value, and a few outliers anywhere: the constant is right for all others."""
     rare = rng.random(2 * ROWS) < 0.03
     train, y, guess = halves(np.where(rare, 100 * rng.random(2 * ROWS), 5.0), rng.normal(size=2 * ROWS))
-    return lined_up(*(maker(y, train)(5 + mean, 3.0) for mean in (0.1 * guess, 0.2 * guess)), train=train)
+    return lined_up(*(maker(y, train)(5 + mean, 3.0) for mean in (0.1 * guess, 0.2 * guess)))
 
 
 def tiny(rng: Any) -> Lineup:
     """A dozen test rows."""
     train, y = rng.normal(size=60), rng.normal(size=12)
-    return lined_up(maker(y, train)(y, 0.1), maker(y, train)(0 * y, 2.0), train=train)
+    return lined_up(maker(y, train)(y, 0.1), maker(y, train)(0 * y, 2.0))
 
 
 KINDS: dict[Callable[[Any], Lineup], tuple[str, str, str, str]] = {
-    prices: ("judged", "good", "ours", "ours"),
-    votes: ("judged", "bad", "theirs", "constant"),
-    claims: ("judged", "mixed", "depends", "open"),
-    noise: ("nothing learned", "bad", "none", "no gain"),
-    uneven: ("nothing learned", "mixed", "none", "ours"),
-    outliers: ("nothing learned", "bad", "none", "constant"),
-    tiny: ("few rows", "unknown", "none", "none"),
+    prices: ("judged", "good", "ahead", "ours"),
+    votes: ("judged", "bad", "close", "constant"),
+    claims: ("judged", "mixed", "beaten", "open"),
+    noise: ("nothing learned", "bad", "unjudged", "no gain"),
+    uneven: ("nothing learned", "mixed", "unjudged", "ours"),
+    outliers: ("nothing learned", "bad", "unjudged", "constant"),
+    tiny: ("few rows", "unknown", "unjudged", "none"),
 }
-"""By kind of table: what can be judged, the status, whose predictions and whose intervals to use."""
+"""By kind of table: what can be judged, the status, what is said of predictions, and whose intervals to use."""
 
 
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
 def test_the_truth_about_a_kind_of_table(make: Callable[[Any], Lineup]) -> None:
     verdict = said(make(np.random.default_rng(0)))
-    found = verdict.kind, verdict.status, verdict.points.choice, verdict.choice.kind
+    found = verdict.kind, verdict.status, verdict.points.kind, verdict.choice.kind
     assert found == KINDS[make], text_of(verdict)
     assert verdict.dial == (make is claims)
     assert ("a constant interval is better here" in verdict.headline) == (make in (votes, outliers))
@@ -122,7 +121,7 @@ def rivals(table: Table, **errors: float) -> list[Scores]:
 def test_nothing_to_gain_and_enough_rows_to_say_so() -> None:
     table = Table.of(40_000, 6000, 6000)
     verdict = said(lined_up(table.model(), *rivals(table)))
-    assert (verdict.points.kind, verdict.points.choice) == ("close", "theirs")
+    assert verdict.points.kind == "close"
     assert "differ by at most 1% for common labels, less common labels and rare labels" in verdict.headline
 
 
@@ -131,7 +130,7 @@ def test_a_gain_over_one_baseline_alone_is_not_recommended() -> None:
     verdict = said(lined_up(table.model(), table.model(rare=1.5, seed=1), table.model(seed=2)))
     assert verdict.standings[0].regions("better") == ["few"] and verdict.points.kind == "open"
     both = said(lined_up(table.model(), *rivals(table, rare=1.5)))
-    assert both.points.choice == "ours" and both.points.won == ["few"] and both.status == "good"
+    assert both.points.kind == "ahead" and both.points.won == ["few"] and both.status == "good"
     assert both.advice.startswith("For point predictions, use VIR: on these rows its error is lower than")
 
 
@@ -140,7 +139,7 @@ def test_a_model_between_two_baselines_is_recommended_for_no_labels() -> None:
     others = table.model(common=0.2, rare=2.0, seed=1), table.model(common=1.5, seed=3)
     verdict = said(lined_up(table.model(common=0.9, rare=0.9), *others))
     assert verdict.points.lost == {"other": ["many", "medium"], "CatBoost": ["few"]}
-    assert verdict.points.choice == "theirs" and not verdict.points.won
+    assert verdict.points.kind == "beaten" and not verdict.points.won
     assert "CatBoost if rare labels do: for no labels is the error of VIR" in verdict.advice
 
 
@@ -152,7 +151,7 @@ def test_harm_is_named_with_the_labels_it_is_done_to(
 ) -> None:
     table = Table.of()
     verdict = said(lined_up(table.model(common=common, rare=rare), table.model(seed=1)))
-    assert verdict.points.lost == {"CatBoost": list(lost)} and verdict.points.choice == "theirs"
+    assert verdict.points.lost == {"CatBoost": list(lost)} and not verdict.points.won
     assert verdict.status != "good" and verdict.choice.kind in ("theirs", "constant")
     assert "use CatBoost rather than VIR: its error is lower" in verdict.advice
 
@@ -172,7 +171,7 @@ def test_a_gain_within_chance_is_seldom_called_a_gain() -> None:
     for seed in range(0, 400, 10):
         table = Table.of(300, 60, 30, seed=seed)
         verdict = judge(lined_up(table.model(jitter=0.5), *(table.model(jitter=0.5, seed=s) for s in (1, 2))))
-        assert verdict.points.choice != "ours" and verdict.choice.kind != "ours"
+        assert verdict.points.kind != "ahead" and verdict.choice.kind != "ours"
 
 
 def test_predictions_that_rank_labels_or_lower_squares_are_not_called_nothing() -> None:
@@ -242,7 +241,7 @@ def test_intervals_that_miss_rare_labels_are_named() -> None:
     table = Table.of()
     ours = table.model(reach=np.where(table.y >= 4, 0.8, 1.4))
     verdict = said(lined_up(ours, *rivals(table, common=1.0, rare=1.5)))
-    assert verdict.points.choice == "ours"
+    assert verdict.points.kind == "ahead"
     assert "Do not rely on the intervals for rare labels" in verdict.advice
 
 

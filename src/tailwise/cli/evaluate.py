@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tailwise.estimator import TailRegressor
-    from tailwise.report.lineup import Lineup
-    from tailwise.report.scores import Scores
+    from tailwise.report.scores import Lineup, Scores
     from tailwise.report.verdict import Verdict
 
 
@@ -120,8 +119,7 @@ def findings_of(
 
     `places` has the number of each target in the model, and `others` the scores of a second model by target.
     """
-    from tailwise.report.lineup import line_up
-    from tailwise.report.scores import Seen
+    from tailwise.report.scores import Seen, line_up
 
     seen, findings = Seen(model, rows.X), []
     for k, name in enumerate(map(str, rows.y)):

@@ -289,7 +289,7 @@ def _train(
 
 def _fit_rival(model: TailRegressor, train: read.Rows | StreamedTable, quiet: bool) -> None:
     """Put the boosted trees that a report compares with beside a model of one target."""
-    from tailwise.report.lineup import fit_rival
+    from tailwise.report.scores import fit_rival
 
     if isinstance(train, StreamedTable) or not model.model_.inputs.is_table:
         return

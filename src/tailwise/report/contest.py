@@ -22,7 +22,6 @@ from tailwise.lookup import nearest
 from tailwise.methods import available_methods
 from tailwise.methods.plugins import load_plugin, loaded_plugins, plugin_source
 from tailwise.metrics.regions import by_bin
-from tailwise.report.lineup import fit_rival, like, score_constant, score_trees
 from tailwise.report.results import (
     TAIL,
     TAIL_BALANCED,
@@ -32,7 +31,7 @@ from tailwise.report.results import (
     machine,
     read_results,
 )
-from tailwise.report.scores import Floats, Scores, Seen
+from tailwise.report.scores import Floats, Scores, Seen, fit_rival, score_constant, score_trees
 from tailwise.report.wording import number
 from tailwise.tables.rows import label_holdout, pooled_split
 from tailwise.writing import claimed
@@ -161,7 +160,7 @@ class Contest:
         for name in (name for name in self.methods if name in UNTRAINED):
             began = time.perf_counter()
             if name == CONSTANT:
-                baseline = score_constant(ours, model.model_.targets[0].labels.quantiles)
+                baseline = score_constant(ours)
             else:
                 weighted = name == BOOSTED[1]
                 trees = fit_rival(model, x, y, weighted=weighted)
@@ -170,7 +169,7 @@ class Contest:
                 baseline = score_trees(ours, trees, weighted=weighted)
             entries[name] = baseline, time.perf_counter() - began
         order = [row for name in self.methods for row in _rows(name)]
-        return {name: (like(ours, entries[name][0]), entries[name][1]) for name in order}
+        return {name: (replace(entries[name][0], labels=ours.labels), entries[name][1]) for name in order}
 
     def records(self, seed: int) -> list[Record]:
         """Return a results line for each method."""

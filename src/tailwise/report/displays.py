@@ -26,8 +26,19 @@ from tailwise.explanations import importance, partial_dependence
 from tailwise.labels.bins import LabelBins
 from tailwise.lookup import check_name
 from tailwise.metrics.regions import REGIONS
-from tailwise.report.lineup import BOOSTER, CONSTANT, OTHER, Lineup
-from tailwise.report.scores import FIGURES, LEVELS, MIN_DIAL_ROWS, MIN_POINT_ROWS, Dial, Scores, Seen
+from tailwise.report.scores import (
+    BOOSTER,
+    CONSTANT,
+    FIGURES,
+    LEVELS,
+    MIN_DIAL_ROWS,
+    MIN_POINT_ROWS,
+    OTHER,
+    Dial,
+    Lineup,
+    Scores,
+    Seen,
+)
 from tailwise.report.verdict import untested
 from tailwise.report.wording import RARE, level, sentences
 
@@ -209,7 +220,7 @@ class LabelErrorDisplay(ScoresDisplay):
 
     def _draw(self, ax: Axes) -> None:
         draw_errors(ax, self.curves, self.label)
-        shade_regions(ax, self.scores.bins, self.scores.many, self.scores.few)
+        shade_regions(ax, self.scores.bins, self.scores.labels.many, self.scores.labels.few)
         ax.legend(frameon=False)
 
 
@@ -323,7 +334,7 @@ class HistogramDisplay(ScoresDisplay):
     height = 2.7
 
     def _draw(self, ax: Axes) -> None:
-        draw_histogram(ax, self.scores.bins, self.label, self.scores.many, self.scores.few)
+        draw_histogram(ax, self.scores.bins, self.label, self.scores.labels.many, self.scores.labels.few)
 
 
 # -- charts of columns ---------------------------------------------------------------------------

@@ -22,9 +22,8 @@ from tailwise.explanations import importance, shapley
 from tailwise.methods import get_method
 from tailwise.metrics.regions import REGIONS
 from tailwise.report import displays
-from tailwise.report.lineup import Contrast, Lineup, contrast
-from tailwise.report.scores import DIALLED, FIGURES, SHOWN, Dial, Scores
-from tailwise.report.verdict import MIN_TAIL_ROWS, Verdict, rarest_rows, tail_of
+from tailwise.report.scores import DIALLED, FIGURES, SHOWN, Dial, Lineup, Scores
+from tailwise.report.verdict import MIN_TAIL_ROWS, Contrast, Verdict, contrast, tail_of
 from tailwise.report.wording import REGION_WORDS, number, render
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ def answers_of(lineup: Lineup) -> list[Answer]:
     scores, tail = lineup.ours, tail_of(lineup.ours)
     rare = scores.region != "many" if tail is None else tail.rows
     if tail is None and rare.all():
-        rare = rarest_rows(scores)
+        rare = scores.rare
     common, other = scores.mask("many"), REGION_WORDS["many"]
     if common.sum() < MIN_TAIL_ROWS:
         common, other = ~rare, "other labels"

@@ -21,7 +21,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from tailwise.labels.bins import LabelBins
 from tailwise.metrics.regions import REGIONS
 from tailwise.report import displays
-from tailwise.report.lineup import Difference, mean_difference
+from tailwise.report.verdict import Difference, mean_difference
 from tailwise.report.wording import number, render, say
 from tailwise.writing import append_line
 

@@ -1,4 +1,4 @@
-"""One model on one table: predictions of rows that it has not seen, and every figure made from them.
+"""A model and its baselines on rows that none of them has seen, and every figure made from that.
 
 Rows are encoded and predicted once. Verdict, charts, page, JSON and comparisons read the same `Scores`, which
 compute each figure once. A new figure is a row of `FIGURES`.
@@ -7,25 +7,32 @@ compute each figure once. A new figure is a row of `FIGURES`.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from tailwise.calibration.calibration import Calibration, Raw
-from tailwise.distributions.members import Distribution
+from tailwise.calibration.calibration import Calibration, Labels, Predicted
+from tailwise.calibration.interval_scores import constant_interval
+from tailwise.distributions.members import Distribution, Normal
+from tailwise.distributions.transform import Log
 from tailwise.labels.bins import LabelBins, checked_labels
+from tailwise.labels.kernels import label_weights
 from tailwise.labels.prior import rarest
 from tailwise.methods import get_method
 from tailwise.metrics.regions import REGIONS, by_region
 from tailwise.metrics.scores import Sparsification, sparsification, winkler
+from tailwise.model.base import AUTO, CrossFit, CrossFitted, deal_folds, resolve_bases
+from tailwise.model.settings import candidates
+from tailwise.model.split import deal_group_folds, group_codes
 from tailwise.report.wording import number, say
+from tailwise.tables.inputs import take_rows
+from tailwise.tables.rows import merge_equal_rows
 
 if TYPE_CHECKING:
     from tailwise.estimator import TailRegressor
@@ -76,31 +83,63 @@ SHOWN = ("mae", "rmse", "coverage", "width", "interval_score", "crps", "bias", "
 """Figures in the table of a page."""
 
 
+class Baseline(NamedTuple):
+    """What a baseline predicts, with its intervals by level."""
+
+    distribution: Distribution  # (N,)
+    ends: Mapping[float, tuple[Floats, Floats]]  # (N,) each
+
+
 @dataclass(frozen=True, eq=False)
 class Scores:
     """Test labels with one model's predictions of them; the region of a row is that of its true label."""
 
     title: str
     y: Floats  # (N,)
-    distribution: Distribution  # (N,) calibrated
-    bins: LabelBins
-    lower: Floats  # (N,) ends of the intervals that `predict_interval` returns
-    upper: Floats  # (N,)
-    covered: dict[float, NDArray[np.bool_]]  # by level: whether the interval contains the label, (N,)
+    labels: Labels
+    """The training labels, by which regions go."""
+    predicted: Predicted | Baseline
     coverage: float = 0.9
-    many: int = 100
-    few: int = 20
-    calibration: Calibration | None = None
-    """What made `distribution` and the intervals; baselines without a dial have none."""
-    raw: Raw | None = None
-    """What the networks predict, before calibration. (N,)"""
     encoded: Encoded | None = None
     """The rows as the model takes them."""
 
     @property
+    def bins(self) -> LabelBins:
+        """Bins of the training labels."""
+        return self.labels.bins
+
+    @property
+    def distribution(self) -> Distribution:
+        """The calibrated predictions. (N,)"""
+        return self.predicted.distribution
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What made predictions and intervals; baselines, which have no dial, have none."""
+        return None if isinstance(self.predicted, Baseline) else self.predicted.calibration
+
+    @cached_property
     def emphasis(self) -> float:
         """Emphasis on rare labels; NaN under a label prior."""
         return 0.0 if self.calibration is None else self.calibration.emphasis
+
+    def interval(self, level: float) -> tuple[Floats, Floats]:
+        """Return lower and upper ends of the intervals of a level. (N,) each"""
+        if isinstance(self.predicted, Baseline):
+            return self.predicted.ends[level]
+        distribution, calibration, raw = self.predicted
+        lower, upper = calibration.ends(distribution, level, raw.groups)
+        return lower.double().numpy(), upper.double().numpy()
+
+    @cached_property
+    def lower(self) -> Floats:
+        """Lower ends of the intervals. (N,)"""
+        return self.interval(self.coverage)[0]
+
+    @cached_property
+    def upper(self) -> Floats:
+        """Upper ends of the intervals. (N,)"""
+        return self.interval(self.coverage)[1]
 
     @cached_property
     def whole(self) -> bool:
@@ -140,7 +179,12 @@ class Scores:
     @cached_property
     def region(self) -> NDArray[np.str_]:
         """Region of each true label. (N,)"""
-        return np.asarray(self.bins.regions(self.many, self.few)[self.bins.index(self.y)])
+        return np.asarray(self.bins.regions(self.labels.many, self.labels.few)[self.bins.index(self.y)])
+
+    @cached_property
+    def rare(self) -> NDArray[np.bool_]:
+        """The rarest labels, by their density in training. (N,)"""
+        return rarest(self.y, self.labels.density)
 
     def mask(self, region: str) -> NDArray[np.bool_]:
         """Whether each row belongs to a region; every row belongs to ``all``. (N,)"""
@@ -154,7 +198,7 @@ class Scores:
     @cached_property
     def by_region(self) -> pd.DataFrame:
         """Figures for all, many, medium and few: n, share (of the test rows) and those of `FIGURES`."""
-        limits = {"many": self.many, "few": self.few}
+        limits = {"many": self.labels.many, "few": self.labels.few}
         table = by_region(self.distribution, self.y, self.bins, METRICS, **limits)
         table.insert(6, "share", table["n"] / table["n"].iloc[0])
         for name, figure in FIGURES.items():
@@ -166,20 +210,17 @@ class Scores:
         return table
 
     def at(self, emphasis: float) -> Scores:
-        """Return the scores of the same model and rows at another emphasis, without other levels."""
-        assert self.calibration is not None and self.raw is not None
-        calibration = self.calibration.at(emphasis)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # scoring has warned already, at the one in use
-            predicted = calibration(self.raw)
-            lower, upper = (end.double().numpy() for end in predicted.interval(self.coverage))
-        turned = replace(self, distribution=predicted.distribution, calibration=calibration, covered={})
-        return replace(turned, lower=lower, upper=upper)
+        """Return the scores of the same model and rows at another emphasis."""
+        assert isinstance(self.predicted, Predicted)
+        return replace(self, predicted=self.predicted.calibration.at(emphasis)(self.predicted.raw))
 
     @cached_property
     def dial(self) -> Dial | None:
         """The figures along the dial; None for few test rows and for models without a dial."""
-        return Dial.of(self)
+        if self.calibration is None or self.y.size < MIN_DIAL_ROWS:
+            return None
+        settings = sorted({*EMPHASES, *(() if math.isnan(self.emphasis) else (self.emphasis,))})
+        return Dial(self, tuple(settings), tuple(map(self.at, settings)))
 
     def along_label(self, min_rows: int = MIN_POINT_ROWS) -> pd.DataFrame:
         """Return figures along the label; each point pools neighbouring bins until it has `min_rows` rows.
@@ -197,7 +238,12 @@ class Scores:
     def reliability(self, region: str = "all") -> Floats:
         """Return the share of intervals that contain the label, at each of `LEVELS`. (L,)"""
         rows = self.mask(region)
-        return np.array([self.covered[level][rows].mean() if rows.any() else math.nan for level in LEVELS])
+        return np.array([covered[rows].mean() if rows.any() else math.nan for covered in self._covered])
+
+    @cached_property
+    def _covered(self) -> list[NDArray[np.bool_]]:
+        intervals = map(self.interval, LEVELS)
+        return [(self.y >= lower) & (self.y <= upper) for lower, upper in intervals]
 
     def sparsification(self, points: int = 400) -> Sparsification:
         """Return the error of the rows that remain as the least certain are removed, at most `points` points.
@@ -216,22 +262,11 @@ class Dial:
 
     scores: Scores
     settings: tuple[float, ...]  # ascending: EMPHASES and the one in use
-    rare: NDArray[np.bool_]  # (N,) the rarest labels, by their density in training
     turned: tuple[Scores, ...]  # at each setting
-
-    @classmethod
-    def of(cls, scores: Scores) -> Dial | None:
-        """Turn the dial of a model, unless it has none or there are few test rows."""
-        calibration, raw = scores.calibration, scores.raw
-        if calibration is None or raw is None or scores.y.size < MIN_DIAL_ROWS:
-            return None
-        used = () if math.isnan(scores.emphasis) else (scores.emphasis,)
-        settings, rare = sorted({*EMPHASES, *used}), rarest(scores.y, calibration.labels.density)
-        return cls(scores, tuple(settings), rare, tuple(scores.at(emphasis) for emphasis in settings))
 
     def point(self, scores: Scores) -> tuple[float, float]:
         """Return the error over all rows and over rare rows of a model on the same test rows."""
-        return float(scores.error.mean()), float(scores.error[self.rare].mean())
+        return float(scores.error.mean()), float(scores.error[self.scores.rare].mean())
 
     @cached_property
     def curve(self) -> tuple[Floats, Floats]:
@@ -252,7 +287,7 @@ class Dial:
         """Error for rare and for other labels: now and at emphasis 0, or where 0 is in use at 1 and at 0."""
         plain = self.turned[0].error
         now = (self.turned[-1] if self.scores.emphasis == 0 else self.scores).error
-        groups = {"rare": self.rare, "others": ~self.rare}
+        groups = {"rare": self.scores.rare, "others": ~self.scores.rare}
         return {name: (float(now[rows].mean()), float(plain[rows].mean())) for name, rows in groups.items()}
 
     @property
@@ -294,28 +329,148 @@ class Seen:
         """
         if target is None and len(self.raw) > 1:
             raise ValueError(f"the model has {len(self.raw)} targets: choose one of them by target=")
-        target = target or 0
-        labels, raw = checked_labels(y), self.raw[target]
-        calibration = self.model.at(emphasis, label_prior).targets[target]
-        predicted = calibration(raw)
-        ends = {coverage: [end.double().numpy() for end in predicted.interval(coverage)]}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # nobody asked for the levels of a diagram
-            for share in set(LEVELS) - {coverage}:
-                ends[share] = [end.double().numpy() for end in predicted.interval(share)]
-        lower, upper = ends[coverage]
-        return Scores(
-            title=self.title,
-            y=labels,
-            distribution=predicted.distribution,
-            raw=raw,
-            bins=calibration.bins,
-            lower=lower,
-            upper=upper,
-            covered={share: (labels >= low) & (labels <= high) for share, (low, high) in ends.items()},
-            coverage=coverage,
-            many=calibration.labels.many,
-            few=calibration.labels.few,
-            calibration=calibration,
-            encoded=self.encoded,
-        )
+        calibration = self.model.at(emphasis, label_prior).targets[target or 0]
+        predicted = calibration(self.raw[target or 0])
+        predicted.interval(coverage)  # warns if too few rows were held out for such intervals
+        labels = calibration.labels
+        return Scores(self.title, checked_labels(y), labels, predicted, coverage, self.encoded)
+
+
+# -- a model beside its baselines ------------------------------------------------------------------
+
+OTHER, BOOSTER, CONSTANT = "baseline", "base", "constant"
+"""Baselines of a model, as JSON names them, in the order in which they are shown: a second model, boosted
+trees alone, and the median of the training labels with an interval of their quantiles."""
+MIN_BOOSTED_ROWS = 10
+"""With fewer rows no trees are fitted: their folds would have one row each."""
+_TITLES = {"CatBoostRegressor": "CatBoost"} | dict.fromkeys(
+    ("LGBMRegressor", "HistGradientBoostingRegressor", "BoostedTrees"), "boosted trees"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Lineup:
+    """A model and its baselines on the same test rows; regions go by the training labels of the model."""
+
+    ours: Scores
+    baselines: Mapping[str, Scores] = field(default_factory=dict)
+
+    @property
+    def booster(self) -> Scores | None:
+        """Boosted trees, if there are any."""
+        return self.baselines.get(BOOSTER)
+
+    @property
+    def constant(self) -> Scores | None:
+        """The constant prediction with a constant interval, if there is one."""
+        return self.baselines.get(CONSTANT)
+
+    @property
+    def rivals(self) -> list[Scores]:
+        """The baselines that learn from the inputs."""
+        return [scores for name, scores in self.baselines.items() if name != CONSTANT]
+
+    @property
+    def all(self) -> list[Scores]:
+        """The model and every baseline."""
+        return [self.ours, *self.baselines.values()]
+
+
+def line_up(
+    model: TailRegressor,
+    rows: Seen,
+    y: Any,
+    coverage: float = 0.9,
+    *,
+    target: int = 0,
+    other: Scores | None = None,
+    **settings: Any,
+) -> Lineup:
+    """Score a model and its baselines on rows that none of them has seen.
+
+    Baselines are those that the model holds, so every command that measures it weighs the same ones, and
+    `other`, a second model on the same rows. `settings` are further ones of `Seen.scores`.
+    """
+    ours, fitted = rows.scores(y, coverage, target, **settings), model.model_
+    trees = fitted.rivals or fitted.base.targets
+    scored = {
+        OTHER: None if other is None else replace(other, labels=ours.labels),
+        BOOSTER: score_trees(ours, trees[target]) if trees else None,
+        CONSTANT: score_constant(ours),
+    }
+    return Lineup(ours, {name: scores for name, scores in scored.items() if scores is not None})
+
+
+def fit_rival(
+    model: TailRegressor,
+    inputs: Any,
+    labels: ArrayLike,
+    weights: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    *,
+    weighted: bool = False,
+) -> CrossFitted | None:
+    """Cross-fit the model's kind of base on its training rows, CatBoost if it has none, to compare with.
+
+    The trees learn the label or, if labels are skewed and never negative, its logarithm, whichever has the
+    smaller out-of-fold CRPS; they are the model's base if it learned the same. With `weighted` they learn the
+    label, and each row is weighted by its rarity (SQINV). None with too few rows, if no column varies, or
+    for inputs that are no table.
+    """
+    if not model.model_.inputs.is_table:
+        return None
+    y = checked_labels(labels)
+    rows, weight = merge_equal_rows(inputs, y, weights)
+    y, matrix = y[rows], model.model_.encode(take_rows(inputs, rows)).matrix
+    if len(rows) < MIN_BOOSTED_ROWS or ((matrix == matrix[0]) | np.isnan(matrix)).all():
+        return None
+    seed = model.random_state if isinstance(model.random_state, int) else 0
+    fold = deal_folds(y, seed)
+    if groups is not None:
+        fold = deal_group_folds(y, group_codes(groups, np.size(groups))[rows], seed)
+    make, *_ = resolve_bases(AUTO if model.base is None else model.base, max(len(rows), 10**6))
+    if weighted:
+        bins = model.model_.bins[0]
+        weight = weight * label_weights(bins)[bins.index(y)]
+        return CrossFit(make, matrix, y, weight, fold, seed).whole()[0]
+    base, transforms = model.model_.base.targets, candidates("auto", y)
+    if base and (len(transforms) == 1 or model.target_transform == "auto"):
+        return base[0]
+    folds = range(fold.max() + 1)
+    fits = [CrossFit(make, matrix, y, weight, fold, seed, transform) for transform in transforms]
+    best = min(fits, key=lambda fit: fit.fit(folds).crps)
+    return base[0] if base and base[0].transform == best.transform else best.whole()[0]
+
+
+def score_trees(ours: Scores, trees: CrossFitted, *, weighted: bool = False) -> Scores:
+    """Return what trees predict of the same rows, with the intervals of CV+ within the bounds of labels."""
+    assert ours.encoded is not None
+    labels, matrix, levels = ours.labels, ours.encoded.matrix, [ours.coverage, *LEVELS]
+    title = f"{'weighted ' * weighted}{base_title(trees.models[0])}"
+    title += " of the logarithm" * isinstance(trees.transform, Log)
+    ends = {}
+    for level, both in zip(levels, trees.intervals(matrix, levels), strict=True):
+        possible = labels.support.between(*(labels.limits.clip(torch.from_numpy(end)) for end in both))
+        ends[level] = possible[0].numpy(), possible[1].numpy()
+    distribution = Normal(torch.from_numpy(trees.predict(matrix)), trees.spread**2)
+    return replace(ours, title=title, predicted=Baseline(distribution, ends))
+
+
+def base_title(model: Any) -> str:
+    """Return what a fitted base is called, the same before and after it was in a file."""
+    if hasattr(model, "coefficients"):  # from a file
+        return "linear model"
+    last = getattr(model, "steps", [("", model)])[-1][1]
+    return _TITLES.get(name := type(last).__name__, "linear model" if hasattr(last, "coef_") else name)
+
+
+def score_constant(ours: Scores) -> Scores:
+    """Return the median of the training labels as the prediction of every row, with their quantiles."""
+    rows, labels = np.ones(ours.y.size), ours.labels.quantiles
+    ends = {}
+    for level in (ours.coverage, *LEVELS):
+        low, high = constant_interval(labels, level)
+        ends[level] = low * rows, high * rows
+    middle = torch.from_numpy(np.quantile(labels, 0.5, method="inverted_cdf") * rows)
+    distribution = Normal(middle, max(float(labels.var()), 1e-12))
+    return replace(ours, title="constant", predicted=Baseline(distribution, ends))

@@ -4,10 +4,15 @@ Every fact rests on test rows that no model has seen. A model is recommended onl
 clearly higher error for some labels, and none a clearly lower one for others; its intervals only if their
 interval score beats that of a constant interval, and no baseline's is lower beyond chance. `judge` returns
 facts; the template ``verdict.txt`` says them.
+
+Two figures differ only if the 99% interval of their paired difference excludes zero: a page compares several
+baselines in three regions by three measures, and at 95% one of them would often differ by chance. Intervals
+are compared by Winkler's interval score, which judges width and coverage together.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,9 +23,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tailwise.calibration.interval_scores import wilson_interval
-from tailwise.labels.prior import LabelDensity, rarest
-from tailwise.report.lineup import Lineup, Standing, mean_difference, standings_of
-from tailwise.report.scores import Floats, Scores
+from tailwise.report.scores import Floats, Lineup, Scores
 from tailwise.report.wording import REGION_WORDS, say, sentences
 
 MIN_TEST_ROWS = 20
@@ -41,6 +44,153 @@ UNTESTED = 0.05
 Kind = Literal["few rows", "no tail", "nothing learned", "judged"]
 Soundness = Literal["kept", "over", "undecided", "under"]
 Status = Literal["good", "mixed", "bad", "unknown"]
+
+
+# -- differences -----------------------------------------------------------------------------------
+
+CONFIDENCE = 0.99
+"""Of the interval of a difference between two models; the difference is clear if zero lies outside."""
+CLOSE = 0.05
+"""Two models are close where the interval of their difference allows no more than this share."""
+TINY = 1e-300
+
+Outcome = Literal["better", "worse", "mixed", "undecided"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Losses of two models on the same rows; `half` is the half-width of the difference's interval."""
+
+    ours: float
+    theirs: float
+    half: float
+    n: int
+
+    @property
+    def value(self) -> float:
+        """Ours minus theirs."""
+        return self.ours - self.theirs
+
+    @property
+    def outcome(self) -> Outcome:
+        """Better or worse if our loss is lower or higher by more than the error of the difference."""
+        if self.n > 1 and abs(self.value) > self.half:
+            return "better" if self.value < 0 else "worse"
+        return "undecided"
+
+    @property
+    def bound(self) -> float:
+        """The largest difference that its interval contains, as a share of their loss."""
+        return (abs(self.value) + self.half) / self.theirs if self.theirs > 0 else math.inf
+
+
+def mean_difference(ours: Floats, theirs: Floats, confidence: float = CONFIDENCE) -> Difference:
+    """Compare the mean losses of two models row by row, with Student's t interval. (n,) each"""
+    means = (float(ours.mean()), float(theirs.mean())) if ours.size else (math.nan, math.nan)
+    return _difference(*means, ours - theirs, confidence)
+
+
+def rmse_difference(ours: Floats, theirs: Floats, confidence: float = CONFIDENCE) -> Difference:
+    """Compare the root mean square errors of two models row by row. Absolute errors: (n,) each
+
+    The interval is the one that a paired bootstrap over the rows tends to, without its random numbers: each
+    row adds ``e**2 / (2 RMSE)`` to the root of the mean.
+    """
+    roots = [math.sqrt((error**2).mean()) if error.size else math.nan for error in (ours, theirs)]
+    parts = [e**2 / (2 * max(root, TINY)) for e, root in zip((ours, theirs), roots, strict=True)]
+    return _difference(roots[0], roots[1], parts[0] - parts[1], confidence)
+
+
+def _difference(ours: float, theirs: float, rows: Floats, confidence: float) -> Difference:
+    """Return a difference whose error is that of the mean over rows. (n,)"""
+    n, half = rows.size, math.inf if rows.size else math.nan
+    if n > 1:
+        half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * stats.sem(rows))
+    return Difference(ours, theirs, half, n)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Mean absolute error, root mean square error and interval score of two models in one region."""
+
+    region: str
+    mae: Difference
+    rmse: Difference
+    intervals: Difference
+
+    @property
+    def outcome(self) -> Outcome:
+        """Better if one error is clearly lower and the other not higher at all; worse likewise.
+
+        Mixed if a clear difference of one measure meets a difference of the other in the other direction.
+        """
+        pair = (self.mae, self.rmse)
+        if any(d.outcome == "better" for d in pair):
+            return "better" if all(d.value <= 0 for d in pair) else "mixed"
+        if any(d.outcome == "worse" for d in pair):
+            return "worse" if all(d.value >= 0 for d in pair) else "mixed"
+        return "undecided"
+
+    @property
+    def bound(self) -> float:
+        """The largest difference that the intervals of both measures allow, as a share."""
+        return max(self.mae.bound, self.rmse.bound)
+
+
+def contrast(ours: Scores, theirs: Scores, region: str, rows: NDArray[np.bool_] | None = None) -> Contrast:
+    """Compare two models on the test rows of a region, or on those given. (N,)"""
+    rows = ours.mask(region) if rows is None else rows
+    errors = ours.error[rows], theirs.error[rows]
+    intervals = mean_difference(ours.interval_score[rows], theirs.interval_score[rows])
+    return Contrast(region, mean_difference(*errors), rmse_difference(*errors), intervals)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a model compares with one baseline, over the regions with enough test rows."""
+
+    rival: str
+    contrasts: tuple[Contrast, ...]
+    overall: Contrast
+    """Over all rows."""
+
+    @property
+    def parts(self) -> tuple[Contrast, ...]:
+        """All rows and, where there are several with enough test rows, the regions."""
+        return (self.overall, *self.contrasts) if len(self.contrasts) > 1 else (self.overall,)
+
+    def intervals(self, outcome: Outcome) -> list[str]:
+        """Return where the interval scores have an outcome: all, or regions."""
+        return [part.region for part in self.parts if part.intervals.outcome == outcome]
+
+    def regions(self, outcome: Outcome) -> list[str]:
+        """Return the regions where the errors have an outcome."""
+        return [contrast.region for contrast in self.contrasts if contrast.outcome == outcome]
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the model is clearly better in some region, and neither worse nor mixed in any."""
+        return bool(self.regions("better")) and not self.regions("worse") + self.regions("mixed")
+
+    @property
+    def close(self) -> bool:
+        """Whether the errors of both models differ by at most `CLOSE` in every region."""
+        near = all(part.outcome == "undecided" and part.bound <= CLOSE for part in self.contrasts)
+        return bool(self.contrasts) and near
+
+
+def standings_of(lineup: Lineup) -> tuple[Standing, ...]:
+    """Compare the model with each baseline, in each region with enough test rows."""
+    ours = lineup.ours
+    regions = [region for region in ours.regions if ours.mask(region).sum() >= MIN_TAIL_ROWS]
+    return tuple(
+        Standing(
+            baseline.title,
+            tuple(contrast(ours, baseline, region) for region in regions),
+            contrast(ours, baseline, "all"),
+        )
+        for baseline in lineup.baselines.values()
+    )
 
 
 # -- rare labels, and whether intervals hold ---------------------------------------------------------
@@ -68,14 +218,9 @@ def tail_of(scores: Scores) -> Tail | None:
         return Tail(few, "few")
     if rarer.sum() >= MIN_TAIL_ROWS and not rarer.all():
         return Tail(rarer, "rarer", "rarer labels" if few.any() else REGION_WORDS["medium"])
-    if rarer.all() and (least := rarest_rows(scores)).sum() >= MIN_TAIL_ROWS:
-        return Tail(least, "density")
+    if rarer.all() and scores.rare.sum() >= MIN_TAIL_ROWS:
+        return Tail(scores.rare, "density")
     return None
-
-
-def rarest_rows(scores: Scores) -> NDArray[np.bool_]:
-    """Return which test rows have the rarest labels by their density in training. (N,)"""
-    return rarest(scores.y, LabelDensity.from_bins(scores.bins))
 
 
 @dataclass(frozen=True)
@@ -128,7 +273,6 @@ class Points:
     """
 
     kind: Literal["unjudged", "beaten", "ahead", "close", "open"] = "unjudged"
-    choice: Literal["ours", "theirs", "depends", "none"] = "none"
     won: Sequence[str] = ()
     """Regions in which the model is more accurate than every baseline."""
     lost: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -205,7 +349,7 @@ class Verdict:
             return "bad"
         if self.kind == "nothing learned":  # about amounts; intervals can still tell rows apart
             return "mixed" if self.choice.kind == "ours" else "bad"
-        able = self.points.choice == "ours" and self.choice.kind in ("ours", "open")
+        able = self.points.kind == "ahead" and self.choice.kind in ("ours", "open")
         return "good" if able and self.coverage.soundness != "undecided" else "mixed"
 
     @property
@@ -251,14 +395,14 @@ def _judge(lineup: Lineup) -> Verdict:
     y, constant = scores.y, lineup.constant
     if y.size < MIN_TEST_ROWS:
         return Verdict("few rows", lineup, tail)
-    standings = standings_of(lineup, MIN_TAIL_ROWS)
+    standings = standings_of(lineup)
     verdict = Verdict("judged", lineup, tail, standings, choice=_choice(standings, constant))
     if constant is not None and not any(_better(s.error, constant.error) for s in models):
         verdict = replace(verdict, constant=constant.label(float(constant.mean[0])))
         # Where most labels are alike, hardly a prediction has a lower absolute error than their median.
         if not any(_better(s.error**2, (y - y.mean()) ** 2) for s in models):
             return replace(verdict, kind="nothing learned", ranked=_ranked(lineup))
-    rarer = scores.bins.regions(scores.many, scores.few) != "many"
+    rarer = scores.bins.regions(scores.labels.many, scores.labels.few) != "many"
     if tail is None and scores.mask("many").any() and scores.bins.counts[rarer].any():
         return replace(verdict, kind="no tail")
     return replace(verdict, points=_points(standings[: len(lineup.rivals)]))
@@ -319,11 +463,11 @@ def _points(standings: Sequence[Standing]) -> Points:
             won.append(contrasts[0].region)
     if lost:
         rivals = tuple(s for s in standings if s.rival in lost)
-        return Points("beaten", "depends" if won else "theirs", won, lost, rivals)
+        return Points("beaten", won, lost, rivals)
     if all(s.ahead for s in standings):
-        return Points("ahead", "ours", won, standings=tuple(standings))
+        return Points("ahead", won, standings=tuple(standings))
     if close := [s for s in standings if s.close]:
-        return Points("close", "theirs", standings=(min(close, key=lambda s: s.overall.mae.theirs),))
+        return Points("close", standings=(min(close, key=lambda s: s.overall.mae.theirs),))
     return Points("open", standings=tuple(s for s in standings if not s.ahead))
 
 
