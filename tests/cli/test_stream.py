@@ -13,6 +13,7 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.cli import read as streams
+from tailwise.cli.options import Shared
 from tests.cli.conftest import QUICK, Run
 
 ROWS = 500
@@ -119,18 +120,18 @@ def test_predict_writes_the_same_in_parts(
 def test_large_files_are_streamed_and_others_on_demand(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = str(folder / "a.parquet")
-    assert streams.open_stream(file, False, {}) is None
-    assert streams.open_stream(file, True, {"--groups": None}) is not None
+    file, opened = str(folder / "a.parquet"), streams.Reader(Shared()).stream
+    assert opened(file, False) is None
+    assert opened(file, True, **{"--groups": None}) is not None
     monkeypatch.setattr(streams, "STREAM_ROWS", 200)
-    assert streams.open_stream(file, False, {}) is not None
-    assert streams.open_stream(file, False, {"--groups": "c"}) is None
+    assert opened(file, False) is not None
+    assert opened(file, False, **{"--groups": "c"}) is None
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no more")
     for other in ("-", str(tmp_path / "a.csv"), str(tmp_path / "none"), str(tmp_path / "broken.parquet")):
-        assert streams.open_stream(other, False, {}) is None
+        assert opened(other, False) is None
     with pytest.raises(ValueError, match="--stream and --ray are for Parquet files"):
-        streams.open_stream(str(tmp_path / "a.csv"), True, {})
+        opened(str(tmp_path / "a.csv"), True)
 
 
 def test_bad_folders_end_in_one_line_and_write_nothing(

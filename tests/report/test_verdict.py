@@ -97,7 +97,7 @@ KINDS: dict[Callable[[Any], Lineup], tuple[str, str, str, str]] = {
     outliers: ("nothing learned", "bad", "unjudged", "constant"),
     tiny: ("few rows", "unknown", "unjudged", "none"),
 }
-"""By kind of table: what can be judged, the status, what is said of predictions, and whose intervals to use."""
+"""By kind of table: what can be judged, the status, how predictions compare, and whose intervals to use."""
 
 
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from tailwise._version import __version__
-from tailwise.cli import compare, diagnose, discard_output, evaluate, exit_code, fit, models, predict
+from tailwise.cli import compare, discard_output, evaluate, exit_code, fit, models
 from tailwise.cli.output import note
 
 DEBUG = "TAILWISE_DEBUG"
@@ -142,18 +142,18 @@ def _root(
 
 for command in (
     compare.demo,
-    diagnose.diagnose,
+    compare.diagnose,
     fit.fit,
-    predict.predict,
+    models.predict,
     evaluate.evaluate,
-    predict.explain,
+    models.explain,
     models.export,
     models.recalibrate,
     compare.compare,
     compare.report,
-    diagnose.methods,
+    compare.methods,
     models.serve,
     models.card,
-    diagnose.doctor,
+    compare.doctor,
 ):
     app.command()(flattened(command))

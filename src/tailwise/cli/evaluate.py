@@ -50,9 +50,9 @@ def evaluate(
     output.check_outputs({"--report": report}, force=shared.force, inputs=sources)
     fitted = read.load_model(model, trust.verify)
     second = None if against is None else read.load_model(against, trust.verify)
-    reader = read.Reader(shared, read.Pictures.of_model(fitted, pictures))
+    reader = read.Reader.of_model(fitted, shared, pictures)
     setting = read.read_dial(fitted, dial, data, shared.quiet)
-    parts = read.open_stream(data, stream, {"--images": pictures.images, "--encoding": shared.encoding})
+    parts = reader.stream(data, stream)
     table = reader.table(data) if parts is None else read.measured_rows(parts, shared.quiet)
     sampled = parts is not None and len(table) < parts.rows
     columns = match_targets(fitted.model_, table, target or [], data)

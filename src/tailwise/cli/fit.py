@@ -26,10 +26,7 @@ def fit(
     data: options.Table,
     target: options.Target,
     *,
-    outputs: options.Outputs,
-    columns: options.Columns,
-    settings: options.Settings,
-    parts: options.Parts,
+    settings: options.FitOptions,
     pictures: options.TrainingPictures,
     shared: options.Shared,
 ) -> None:
@@ -39,31 +36,32 @@ def fit(
     measured on its rows. After Ctrl-C the same command resumes where it stopped.
     """
     began = time.perf_counter()
-    _check(data, target, outputs, columns, settings, parts, shared)
+    _check(data, target, settings, shared)
     start = None if settings.start_from is None else read.load_model(settings.start_from)
     parameters = settings.parameters(pictures, shared.quiet)
-    reader = read.Reader(shared, read.Pictures.to_train(pictures))
-    train, test = _read(data, target, reader, columns, settings, parts)
-    if outputs.report is not None and test is None:
+    train, test = _read(data, target, read.Reader(shared, pictures, pictures.image_size), settings)
+    if settings.report is not None and test is None:
         raise ValueError(
             "there are no test rows, so there is nothing to report: raise --test-share or give --test"
         )
-    repeated = _note_repeated(train, test, columns.groups, shared.quiet)
-    kept = output.checkpoint_path(outputs.out)
+    repeated = _note_repeated(train, test, settings.groups, shared.quiet)
+    kept = output.checkpoint_path(settings.out)
     with output.resumable(kept):
         model = _train(train, parameters, kept, start, shared.quiet)
-        if outputs.report is not None and not outputs.no_baseline:
+        if settings.report is not None and not settings.no_baseline:
             _fit_rival(model, train, shared.quiet)
-        findings = [] if test is None else findings_of(model, test, outputs.coverage)
-        files: dict[Path, output.Content] = {outputs.out: partial(model.save, key=outputs.sign)}
-        if outputs.report is not None and test is not None:
-            about: dict[str, Any] = {"weight": columns.weight, "repeated": repeated}
-            about["test_source"] = None if columns.test is None else f"rows of {read.file_name(columns.test)}"
+        findings = [] if test is None else findings_of(model, test, settings.coverage)
+        files: dict[Path, output.Content] = {settings.out: partial(model.save, key=settings.sign)}
+        if settings.report is not None and test is not None:
+            about: dict[str, Any] = {"weight": settings.weight, "repeated": repeated}
+            about["test_source"] = (
+                None if settings.test is None else f"rows of {read.file_name(settings.test)}"
+            )
             about["seconds"] = time.perf_counter() - began
-            files[outputs.report] = page_of(model, findings[0], test, source=read.file_name(data), **about)
+            files[settings.report] = page_of(model, findings[0], test, source=read.file_name(data), **about)
         output.write_outputs(files, quiet=shared.quiet or shared.as_json)
     if shared.as_json:
-        facts = {"model": outputs.out, "report": outputs.report, "seconds": time.perf_counter() - began}
+        facts = {"model": settings.out, "report": settings.report, "seconds": time.perf_counter() - began}
         facts |= {"emphasis": emphasis_of(model), "repeated_test_rows": repeated}
         output.print_json(facts | findings_json(findings))
     else:
@@ -71,69 +69,55 @@ def fit(
     _note_what_would_help(findings, settings.bounds, shared.quiet)
 
 
-def _check(
-    data: str,
-    target: Sequence[str],
-    outputs: options.Outputs,
-    columns: options.Columns,
-    settings: options.Settings,
-    parts: options.Parts,
-    shared: options.Shared,
-) -> None:
+def _check(data: str, target: Sequence[str], settings: options.FitOptions, shared: options.Shared) -> None:
     """Raise an error for options that do not go together, and for outputs that cannot be written."""
-    inputs = [data, columns.test, settings.start_from]
-    if data == output.STANDARD == columns.test:
+    inputs = [data, settings.test, settings.start_from]
+    if data == output.STANDARD == settings.test:
         raise ValueError("only one of FILE and --test can be - (standard input)")
-    read.check_key(outputs.sign, inputs)
-    files = {"--out": outputs.out, "--report": outputs.report}
-    output.check_outputs(files, force=shared.force, inputs=[*inputs, outputs.sign])
-    if outputs.report is not None and len(target) > 1:
+    read.check_key(settings.sign, inputs)
+    files = {"--out": settings.out, "--report": settings.report}
+    output.check_outputs(files, force=shared.force, inputs=[*inputs, settings.sign])
+    if settings.report is not None and len(target) > 1:
         raise ValueError(
             "a report is about one target: leave out --report, and then write a page for each target with "
-            f"`tailwise evaluate {outputs.out} FILE --target {target[0]} --report PAGE`, on other rows"
+            f"`tailwise evaluate {settings.out} FILE --target {target[0]} --report PAGE`, on other rows"
         )
-    if parts.ray is not None and settings.plugin:
+    if settings.ray is not None and settings.plugin:
         raise ValueError("the processes of a Ray cluster do not run a --plugin: leave out --ray")
 
 
 def _read(
-    data: str,
-    targets: list[str],
-    reader: read.Reader,
-    columns: options.Columns,
-    settings: options.Settings,
-    parts: options.Parts,
+    data: str, targets: list[str], reader: read.Reader, settings: options.FitOptions
 ) -> tuple[read.Rows | StreamedTable, read.Rows | None]:
     """Read the rows to train on and to measure on; without --test, the latter are rows of FILE."""
     from tailwise.model.split import MIN_ROWS
 
-    cluster = _cluster(parts, settings.device)
+    cluster = _cluster(settings)
     not_streamed: dict[str, object] = {
-        "--groups": columns.groups,
-        "--time": columns.time_column,
+        "--groups": settings.groups,
+        "--time": settings.time_column,
         "--start-from": settings.start_from,
-        "--images": None if reader.pictures is None else reader.pictures.root,
-        "--encoding": reader.shared.encoding,
         "--folds": settings.folds if settings.folds != 1 else None,
     }
-    stream = read.open_stream(data, parts.stream or cluster is not None, not_streamed)
+    stream = reader.stream(data, settings.stream or cluster is not None, **not_streamed)
     roles = read.Roles(
         targets,
-        options.split_names(columns.drop),
-        columns.weight,
-        columns.groups,
-        columns.time_column,
+        options.split_names(settings.drop),
+        settings.weight,
+        settings.groups,
+        settings.time_column,
         options.parse_bounds(settings.bounds),
     )
     if stream is not None:
-        share = 0.0 if columns.test else columns.test_share
-        table = StreamedTable.of(stream, roles, share, settings.seed, cluster)
-        return table, table.like(columns.test, reader) if columns.test else table.test_rows()
+        share = 0.0 if settings.test else min(settings.test_share, read.MEASURED_ROWS / stream.rows)
+        table = StreamedTable(stream, roles, share, read.SAMPLE_SEED + settings.seed, cluster)
+        _ = table.inputs  # raises an error for columns that are not there
+        return table, table.like(settings.test, reader) if settings.test else table.test_rows()
     rows = reader.rows(data, roles)
-    if columns.test is not None:
-        test: read.Rows | None = reader.rows(columns.test, read.Roles(targets, roles.drop), like=rows.X)
+    if settings.test is not None:
+        test: read.Rows | None = reader.rows(settings.test, read.Roles(targets, roles.drop), like=rows.X)
     else:
-        rows, test = _hold_out(rows, columns.test_share, settings.seed, reader.shared.quiet)
+        rows, test = _hold_out(rows, settings.test_share, settings.seed, reader.shared.quiet)
     if len(rows) < MIN_ROWS:
         raise ValueError(
             f"{data} leaves {len(rows)} rows with a label to train on, and at least {MIN_ROWS} are needed: "
@@ -169,45 +153,36 @@ def _hold_out(table: read.Rows, share: float, seed: int, quiet: bool) -> tuple[r
     return table.take(np.setdiff1d(np.arange(len(table)), rows)), table.take(rows)
 
 
-def _cluster(parts: options.Parts, device: str) -> RayWorkers | None:
+def _cluster(settings: options.FitOptions) -> RayWorkers | None:
     """Return the workers that --ray and --workers ask for."""
-    if parts.ray is None:
-        if parts.workers is not None:
+    if settings.ray is None:
+        if settings.workers is not None:
             raise ValueError("--workers is the number of processes on a Ray cluster: give --ray as well")
         return None
     from tailwise.training.ray_workers import RayWorkers
 
-    cluster = RayWorkers(workers=parts.workers or 2, address=parts.ray, gpus=device in ("gpu", "cuda"))
+    gpus = settings.device in ("gpu", "cuda")
+    cluster = RayWorkers(workers=settings.workers or 2, address=settings.ray, gpus=gpus)
     cluster.check()
     return cluster
 
 
 @dataclass(frozen=True)
 class StreamedTable:
-    """A table that a model is trained on part by part; `held_out` says which rows are test rows."""
+    """A table that a model is trained on part by part; a random share of its rows is held out to test on."""
 
     stream: ParquetRows
     roles: read.Roles
-    held_out: HeldOut | None = None
-    workers: RayWorkers | None = None
+    share: float
+    seed: int
+    workers: RayWorkers | None
 
-    @classmethod
-    def of(
-        cls,
-        stream: ParquetRows,
-        roles: read.Roles,
-        share: float,
-        seed: int,
-        workers: RayWorkers | None = None,
-    ) -> StreamedTable:
-        """Return a table with a share of its rows held out to measure on, at most `MEASURED_ROWS`."""
+    @property
+    def held_out(self) -> HeldOut | None:
+        """Which rows are test rows, if there are any."""
         from tailwise.streams.survey import held_share
 
-        share = min(share, read.MEASURED_ROWS / stream.rows)
-        held_out = held_share(share, read.SAMPLE_SEED + seed) if share > 0 else None
-        table = cls(stream, roles, held_out, workers)
-        _ = table.inputs  # raises an error for columns that are not there
-        return table
+        return held_share(self.share, self.seed) if self.share > 0 else None
 
     @property
     def inputs(self) -> list[str]:
@@ -247,7 +222,7 @@ class StreamedTable:
 
         from tailwise.tables.columns import check_column
 
-        other = read.open_stream(source, False, {})
+        other = reader.stream(source, False)
         if other is None:
             like = pd.DataFrame(columns=self.inputs)
             return reader.rows(source, read.Roles(self.roles.targets), like=like)

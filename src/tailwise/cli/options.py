@@ -177,8 +177,8 @@ class Trust:
 
 
 @dataclass(frozen=True)
-class Outputs:
-    """What `fit` writes."""
+class FitOptions:
+    """What `fit` writes, which rows and columns it uses for what, and how it trains."""
 
     out: ModelOut
     report: Report = None
@@ -187,12 +187,6 @@ class Outputs:
     ] = False
     coverage: Coverage = 0.9
     sign: Sign = None
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which rows and columns of the table are used for what."""
-
     test: Annotated[
         str | None, Option(metavar="FILE", help="Table to measure on; part of FILE by default.")
     ] = None
@@ -215,12 +209,6 @@ class Columns:
             "--time", metavar="COLUMN", help="Hold out the latest rows by this column; it stays an input."
         ),
     ] = None
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How the model is trained."""
-
     method: Annotated[str, Option(metavar="NAME", help="Method; see `tailwise methods`.")] = "vir-dial"
     option: Annotated[
         list[str] | None,
@@ -257,6 +245,14 @@ class Settings:
         Path | None, Option(metavar="MODEL", help="Model of the same method and columns to train further.")
     ] = None
     plugin: Plugin = None
+    stream: Stream = False
+    ray: Annotated[
+        str | None,
+        Option(metavar="ADDRESS", help="Train on a Ray cluster: host:port, auto, or local to start one."),
+    ] = None
+    workers: Annotated[
+        int | None, Option(metavar="N", min=1, help="With --ray, number of training processes; 2 by default.")
+    ] = None
 
     def parameters(self, pictures: TrainingPictures, quiet: bool) -> dict[str, Any]:
         """Return the parameters of `TailRegressor`."""
@@ -277,20 +273,6 @@ class Settings:
             "verbose": int(not quiet),
             **pictures.parameters(self.backbone),
         }
-
-
-@dataclass(frozen=True)
-class Parts:
-    """How a table larger than memory is read and trained on."""
-
-    stream: Stream = False
-    ray: Annotated[
-        str | None,
-        Option(metavar="ADDRESS", help="Train on a Ray cluster: host:port, auto, or local to start one."),
-    ] = None
-    workers: Annotated[
-        int | None, Option(metavar="N", min=1, help="With --ray, number of training processes; 2 by default.")
-    ] = None
 
 
 # -- reading their text --------------------------------------------------------------------------

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailwise.cli.options import (
-    DialOptions,
-    PictureOptions,
-    Shared,
-    TrainingPictures,
-    parse_emphasis,
-    quoted_name,
-)
+from tailwise.cli.options import DialOptions, PictureOptions, Shared, parse_emphasis, quoted_name
 from tailwise.cli.output import STANDARD, note
 
 if TYPE_CHECKING:
@@ -79,67 +72,55 @@ def file_name(source: str) -> str:
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """The pictures of a table: their folder or archive, and the column of their paths in it."""
-
-    root: str
-    column: str
-    skip: bool
-    size: tuple[int, int]
-
-    @classmethod
-    def to_train(cls, options: TrainingPictures) -> Pictures | None:
-        """Return the pictures that a command trains on; None without --images."""
-        if options.images is None:
-            return None
-        size = options.image_size, options.image_size
-        return cls(options.images, options.paths, options.skip_broken, size)
-
-    @classmethod
-    def of_model(cls, fitted: TailRegressor, options: PictureOptions) -> Pictures | None:
-        """Return the pictures for a fitted model; None for a model of tables."""
-        from tailwise.model.inputs import PictureInputs
-
-        if not isinstance(inputs := fitted.model_.inputs, PictureInputs):
-            if options.images is not None:
-                raise ValueError("this model was trained on a table, not on pictures: leave out --images")
-            return None
-        if options.images is None:
-            raise ValueError("this model takes pictures: name their folder or zip archive with --images")
-        names = getattr(fitted, "feature_names_in_", [options.paths])
-        return cls(options.images, str(names[0]), options.skip_broken, inputs.size)
-
-    def with_paths(self, table: pd.DataFrame, source: str, quiet: bool) -> pd.DataFrame:
-        """Return a table whose column of paths has the root in front, without unusable pictures if asked."""
-        from tailwise.images import decode_pictures
-        from tailwise.images.pictures import PictureFiles
-        from tailwise.tables.columns import check_column
-
-        files = PictureFiles(self.root)  # raises an error if there is no such folder or archive
-        check_column(table, self.column, source)
-        _check_filled(table[self.column], source)
-        paths = [files.path(str(name)) for name in table[self.column]]
-        full = table.assign(**{self.column: paths})
-        if not self.skip:
-            return full
-        decoded = decode_pictures(paths, size=self.size, on_broken="skip", progress=False if quiet else None)
-        if problems := decoded.problems:
-            more = f" and {len(problems) - MOST_NOTES} more" if len(problems) > MOST_NOTES else ""
-            note(f"note: left out {len(problems)} pictures: {'; '.join(problems[:MOST_NOTES])}{more}", quiet)
-        return full[decoded.usable].reset_index(drop=True)
-
-
-@dataclass(frozen=True)
 class Reader:
     """Reads the tables of a command, with the pictures that they name if there are any."""
 
-    shared: Shared = field(default_factory=Shared)
-    pictures: Pictures | None = None
+    shared: Shared
+    pictures: PictureOptions = field(default_factory=PictureOptions)
+    size: int | tuple[int, int] = 0
+    """Of the pictures."""
+
+    @classmethod
+    def of_model(cls, fitted: TailRegressor, shared: Shared, pictures: PictureOptions) -> Reader:
+        """Return a reader of what a fitted model takes."""
+        from tailwise.model.inputs import PictureInputs
+
+        if not isinstance(inputs := fitted.model_.inputs, PictureInputs):
+            if pictures.images is not None:
+                raise ValueError("this model was trained on a table, not on pictures: leave out --images")
+            return cls(shared)
+        if pictures.images is None:
+            raise ValueError("this model takes pictures: name their folder or zip archive with --images")
+        names = getattr(fitted, "feature_names_in_", [pictures.paths])
+        return cls(shared, replace(pictures, paths=str(names[0])), inputs.size)
 
     def table(self, source: str) -> pd.DataFrame:
         """Read a table; the column of paths of pictures has their folder in front."""
         table = load_table(source, self.shared.quiet, self.shared.encoding)
-        return table if self.pictures is None else self.pictures.with_paths(table, source, self.shared.quiet)
+        return (
+            table if self.pictures.images is None else self._with_paths(table, self.pictures.images, source)
+        )
+
+    def _with_paths(self, table: pd.DataFrame, images: str, source: str) -> pd.DataFrame:
+        """Put the folder in front of the paths of pictures, and leave unusable ones out if asked."""
+        from tailwise.images import decode_pictures
+        from tailwise.images.pictures import PictureFiles
+        from tailwise.tables.columns import check_column
+
+        files, column = PictureFiles(images), self.pictures.paths  # an error if there is no such folder
+        check_column(table, column, source)
+        _check_filled(table[column], source)
+        paths = [files.path(str(name)) for name in table[column]]
+        full = table.assign(**{column: paths})
+        if not self.pictures.skip_broken:
+            return full
+        progress = False if self.shared.quiet else None
+        decoded = decode_pictures(paths, size=self.size, on_broken="skip", progress=progress)
+        if problems := decoded.problems:
+            more = f" and {len(problems) - MOST_NOTES} more" if len(problems) > MOST_NOTES else ""
+            shown = f"{'; '.join(problems[:MOST_NOTES])}{more}"
+            note(f"note: left out {len(problems)} pictures: {shown}", self.shared.quiet)
+        return full[decoded.usable].reset_index(drop=True)
 
     def rows(self, source: str, roles: Roles, like: pd.DataFrame | None = None) -> Rows:
         """Read a table as inputs and targets, and note what looks like a mistake.
@@ -151,8 +132,8 @@ class Reader:
 
         table = self.table(source)
         rows = split_labelled(table, roles, source, self.shared.quiet)
-        if self.pictures is not None:
-            return replace(rows, X=rows.X[[self.pictures.column]])
+        if self.pictures.images is not None:
+            return replace(rows, X=rows.X[[self.pictures.paths]])
         if like is None:
             count_others(rows.X)
             if rows.X.isna().all(axis=None):
@@ -167,6 +148,30 @@ class Reader:
         if not self.shared.quiet:
             _note_suspicious(rows, first=like is None)
         return rows
+
+    def stream(self, source: str, wanted: bool, **unfit: object) -> ParquetRows | None:
+        """Return a table as a stream if it is a folder or large, or if that is `wanted`; otherwise None.
+
+        `unfit` are the values of options that a stream does not take. One that is set is an error for a
+        folder and with `wanted`; a large file is read as a whole then.
+        """
+        unfit |= {"--images": self.pictures.images, "--encoding": self.shared.encoding}
+        folder = source != STANDARD and Path(source).is_dir()
+        rows = None if folder or source == STANDARD else _parquet_rows(Path(source))
+        if not folder and rows is None:
+            if wanted:
+                raise ValueError(
+                    f"--stream and --ray are for Parquet files and folders of them, and {source} is neither"
+                )
+            return None
+        flag = next((flag for flag, value in unfit.items() if value not in (None, False)), None)
+        if flag is not None and (folder or wanted):
+            raise ValueError(f"{source} is read in parts, which {flag} does not go with: leave it out")
+        if not (folder or wanted or (flag is None and (rows or 0) > STREAM_ROWS)):
+            return None
+        from tailwise.streams.sources import ParquetRows
+
+        return ParquetRows(source)
 
 
 def load_table(source: str, quiet: bool, encoding: str | None = None) -> pd.DataFrame:
@@ -276,30 +281,6 @@ def _note_some(texts: Iterable[str]) -> None:
 
 
 # -- tables larger than memory ---------------------------------------------------------------------
-
-
-def open_stream(source: str, wanted: bool, flags: Mapping[str, object]) -> ParquetRows | None:
-    """Return a table as a stream if it is a folder or large, or if that is `wanted`; otherwise None.
-
-    `flags` are the values of options that a stream does not take. One that is set is an error for a folder
-    and with `wanted`; a large file is read as a whole then.
-    """
-    folder = source != STANDARD and Path(source).is_dir()
-    rows = None if folder or source == STANDARD else _parquet_rows(Path(source))
-    if not folder and rows is None:
-        if wanted:
-            raise ValueError(
-                f"--stream and --ray are for Parquet files and folders of them, and {source} is neither"
-            )
-        return None
-    unfit = [flag for flag, value in flags.items() if value not in (None, False)]
-    if unfit and (folder or wanted):
-        raise ValueError(f"{source} is read in parts, which {unfit[0]} does not go with: leave it out")
-    if not (folder or wanted or (not unfit and (rows or 0) > STREAM_ROWS)):
-        return None
-    from tailwise.streams.sources import ParquetRows
-
-    return ParquetRows(source)
 
 
 def _parquet_rows(path: Path) -> int | None:
