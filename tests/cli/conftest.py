@@ -199,7 +199,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     facts: list[Any] = []
 
-    def page(model: Any, lineup: Any, verdict: Any, about: Any, *_: Any) -> str:
+    def page(model: Any, verdict: Any, about: Any, *_: Any) -> str:
         facts.append(about)
         return "page"
 

@@ -103,4 +103,4 @@ def page(lineup: Lineup, drivers: Drivers, held: TailRegressor, about: About, ne
         table={"<script>a": drivers.table["a"]},
         reasons=dict.fromkeys(drivers.reasons, [[("<i>why", 1.0)]] * 5),
     )
-    return model_page(held, lineup, judge(lineup), about, new_rows[0].assign(a="<i>a</i>"), hostile)
+    return model_page(held, judge(lineup), about, new_rows[0].assign(a="<i>a</i>"), hostile)

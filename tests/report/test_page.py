@@ -129,7 +129,7 @@ def test_the_opening_says_what_was_trained_on_what(
     lineup = Lineup(vir)
 
     def text(**changes: Any) -> str:
-        return opening(model_page(models["vir"], lineup, judge(lineup), replace(about, **changes)))
+        return opening(model_page(models["vir"], judge(lineup), replace(about, **changes)))
 
     assert "700 rows of shells.csv to predict rings & <things> from 3 columns." in text()
     assert "300 rows that no model has seen" in text()
@@ -160,7 +160,7 @@ def test_what_cannot_be_said_is_not_a_figure(
     lineup = Lineup(Table.of(200, 0, 3).model())
     rare = answers_of(lineup)[0]
     assert np.isnan(rare.error) and rare.n == 3
-    assert "3 test rows: too few to say" in model_page(models["vanilla"], lineup, judge(lineup), about)
+    assert "3 test rows: too few to say" in model_page(models["vanilla"], judge(lineup), about)
     none = answers_of(Lineup(Table.of(0, 0, 30).model()))
     assert (none[0].n, none[1].n) == (5, 25)
 

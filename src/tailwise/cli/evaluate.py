@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,8 +67,8 @@ def evaluate(
     if report is not None:
         of = f", a random sample of {len(rows):,} of them" if sampled else ""
         about = {"test_source": f"rows of {read.file_name(data)}{of}", "trained_here": False, "dial": setting}
-        place = columns[findings[0].target]
-        page = page_of(fitted, findings[0], rows, source=read.file_name(data), place=place, **about)
+        (place,) = columns.values()
+        page = page_of(fitted, findings, rows, source=read.file_name(data), place=place, **about)
         output.write_outputs({report: page}, quiet=shared.quiet or shared.as_json)
     shares = None if values is None else _coverage_by(values, findings)
     if shared.as_json:
@@ -82,28 +81,7 @@ def evaluate(
         _print_coverage_by(str(by), shares, coverage)
 
 
-# -- findings --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Scores of one target: a model and its baselines, and the verdict on them."""
-
-    target: str
-    lineup: Lineup
-
-    @cached_property
-    def verdict(self) -> Verdict:
-        """What the scores show."""
-        from tailwise.report.verdict import judge
-
-        return judge(self.lineup)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return figures by region and the verdict, ready for JSON."""
-        named = {"regions": self.lineup.ours, **self.lineup.baselines}
-        regions = {name: scores.by_region.to_dict(orient="index") for name, scores in named.items()}
-        return {"target": self.target, "verdict": self.verdict.to_dict(), **regions}
+# -- findings: the verdict on each target ----------------------------------------------------------
 
 
 def findings_of(
@@ -114,68 +92,74 @@ def findings_of(
     places: Mapping[str, int] | None = None,
     others: Mapping[str, Scores] | None = None,
     **dial: Any,
-) -> list[Finding]:
-    """Score each target of a model beside its baselines, on rows that it was not trained on.
+) -> dict[str, Verdict]:
+    """Judge each target of a model beside its baselines, on rows that it was not trained on.
 
     `places` has the number of each target in the model, and `others` the scores of a second model by target.
     """
     from tailwise.report.scores import Seen, line_up
+    from tailwise.report.verdict import judge
 
-    seen, findings = Seen(model, rows.X), []
+    seen, findings = Seen(model, rows.X), {}
     for k, name in enumerate(map(str, rows.y)):
         place, other = (places or {}).get(name, k), (others or {}).get(name)
-        lineup = line_up(model, seen, rows.y[name], coverage, target=place, other=other, **dial)
-        findings.append(Finding(name, lineup))
+        findings[name] = judge(
+            line_up(model, seen, rows.y[name], coverage, target=place, other=other, **dial)
+        )
     return findings
 
 
-def print_findings(findings: Sequence[Finding]) -> None:
+def print_findings(findings: Mapping[str, Verdict]) -> None:
     """Print figures by region, a verdict and what the emphasis costs and gains, for each target."""
-    for finding in findings:
+    for target, verdict in findings.items():
         if len(findings) > 1:
-            typer.echo(output.printable(f"{finding.target}:"))
-        _print_regions(finding)
-        verdict, dial = finding.verdict, finding.lineup.ours.dial
+            typer.echo(output.printable(f"{target}:"))
+        _print_regions(verdict.lineup)
         output.print_words(verdict.headline)
         if verdict.advice:
             output.print_words(f"What to do: {verdict.advice}")
         for sentence in verdict.sentences:
             output.print_words(f"- {sentence}")
-        if dial is not None:
-            output.print_words(dial.text)
+        if verdict.ours.dial is not None:
+            output.print_words(verdict.ours.dial.text)
 
 
-def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
+def findings_json(findings: Mapping[str, Verdict]) -> dict[str, Any]:
     """Return the findings for JSON: those of one target at the top level, of several in a list."""
-    if len(findings) > 1:
-        return {"targets": [finding.to_dict() for finding in findings]}
-    return findings[0].to_dict() if findings else {"target": None, "verdict": None}
+    listed = []
+    for target, verdict in findings.items():
+        named = {"regions": verdict.ours, **verdict.lineup.baselines}
+        regions = {name: scores.by_region.to_dict(orient="index") for name, scores in named.items()}
+        listed.append({"target": target, "verdict": verdict.to_dict(), **regions})
+    if len(listed) > 1:
+        return {"targets": listed}
+    return listed[0] if listed else {"target": None, "verdict": None}
 
 
-def _print_regions(finding: Finding) -> None:
+def _print_regions(lineup: Lineup) -> None:
     from tailwise.report.scores import FIGURES, PRINTED
     from tailwise.report.wording import level
 
     figures = {name: FIGURES[name] for name in PRINTED}
     rows = []
-    for scores in finding.lineup.all:
+    for scores in lineup.all:
         for region, row in scores.by_region.iterrows():
             if row["n"] > 0:
                 cells = [f"{row['n']:.0f}", *(figure.text(row[name]) for name, figure in figures.items())]
                 rows.append([scores.title if region == "all" else "", str(region), *cells])
     titles = {name: figure.title for name, figure in figures.items()}
-    titles["coverage"] = f"{level(finding.lineup.ours.coverage)} coverage"
+    titles["coverage"] = f"{level(lineup.ours.coverage)} coverage"
     output.print_table(["method", "region", "rows", *titles.values()], rows, names=2)
 
 
-def page_of(model: TailRegressor, finding: Finding, rows: read.Rows, **about: Any) -> str:
+def page_of(model: TailRegressor, findings: Mapping[str, Verdict], rows: read.Rows, **about: Any) -> str:
     """Return the HTML page about one target; `about` are fields of `tailwise.report.page.About`."""
     from tailwise.report import page
 
-    known = {name: value for name, value in about.items() if value is not None}
-    facts = page.About(finding.target, command=output.command_line(), **known)
-    drivers = page.drivers_of(model, finding.lineup.ours, place=facts.place, **facts.dial)
-    return page.model_page(model, finding.lineup, finding.verdict, facts, rows.X, drivers)
+    ((target, verdict),) = findings.items()
+    facts = page.About(target, command=output.command_line(), **about)
+    drivers = page.drivers_of(model, verdict.ours, place=facts.place, **facts.dial)
+    return page.model_page(model, verdict, facts, rows.X, drivers)
 
 
 def emphasis_of(model: TailRegressor, dial: Mapping[str, Any] | None = None) -> Any:
@@ -207,18 +191,18 @@ def _scores_of(
     return scored
 
 
-def _coverage_by(values: pd.Series[Any], findings: Sequence[Finding]) -> list[dict[str, Any]]:
+def _coverage_by(values: pd.Series[Any], findings: Mapping[str, Verdict]) -> list[dict[str, Any]]:
     """Return coverage and width of each target's intervals by the values of a column, ready for JSON."""
     from tailwise.calibration.interval_scores import ColumnGroups, coverage_by_group
 
     groups = ColumnGroups.of(values)
     codes = groups.codes(values)
     shares: list[dict[str, Any]] = []
-    for finding in findings:
-        scores = finding.lineup.ours
-        table = coverage_by_group(groups, codes, scores.lower, scores.upper, scores.y)
+    for target, verdict in findings.items():
+        ours = verdict.ours
+        table = coverage_by_group(groups, codes, ours.lower, ours.upper, ours.y)
         records: list[Any] = table.to_dict(orient="records")
-        shares += [{"target": finding.target, **row} for row in records]
+        shares += [{"target": target, **row} for row in records]
     return shares
 
 

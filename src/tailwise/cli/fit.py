@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailwise.cli import options, output, read
-from tailwise.cli.evaluate import Finding, emphasis_of, findings_json, findings_of, page_of, print_findings
+from tailwise.cli.evaluate import emphasis_of, findings_json, findings_of, page_of, print_findings
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tailwise.estimator import TailRegressor
     from tailwise.report.scores import Scores
+    from tailwise.report.verdict import Verdict
     from tailwise.streams.sources import ParquetRows
     from tailwise.streams.survey import HeldOut
     from tailwise.training.ray_workers import RayWorkers
@@ -50,15 +51,14 @@ def fit(
         model = _train(train, parameters, kept, start, shared.quiet)
         if settings.report is not None and not settings.no_baseline:
             _fit_rival(model, train, shared.quiet)
-        findings = [] if test is None else findings_of(model, test, settings.coverage)
+        findings = {} if test is None else findings_of(model, test, settings.coverage)
         files: dict[Path, output.Content] = {settings.out: partial(model.save, key=settings.sign)}
         if settings.report is not None and test is not None:
             about: dict[str, Any] = {"weight": settings.weight, "repeated": repeated}
-            about["test_source"] = (
-                None if settings.test is None else f"rows of {read.file_name(settings.test)}"
-            )
+            if settings.test is not None:
+                about["test_source"] = f"rows of {read.file_name(settings.test)}"
             about["seconds"] = time.perf_counter() - began
-            files[settings.report] = page_of(model, findings[0], test, source=read.file_name(data), **about)
+            files[settings.report] = page_of(model, findings, test, source=read.file_name(data), **about)
         output.write_outputs(files, quiet=shared.quiet or shared.as_json)
     if shared.as_json:
         facts = {"model": settings.out, "report": settings.report, "seconds": time.perf_counter() - began}
@@ -294,17 +294,17 @@ def _note_repeated(
     return repeated
 
 
-def _note_what_would_help(findings: Sequence[Finding], bounds: str | None, quiet: bool) -> None:
+def _note_what_would_help(findings: Mapping[str, Verdict], bounds: str | None, quiet: bool) -> None:
     """Note options that the findings suggest."""
-    for finding in findings if bounds is None else ():
-        if below := negative_ends(finding.lineup.ours):
+    for target, verdict in findings.items() if bounds is None else ():
+        below, rows = negative_ends(verdict.ours), verdict.ours.y.size
+        if below:
             output.note(
-                f"note: target {finding.target!r}: {below:,} of {finding.lineup.ours.y.size:,} test "
-                "intervals reach below 0, which no training label does. If such labels are impossible, use "
-                "--bounds 0, (no upper end).",
+                f"note: target {target!r}: {below:,} of {rows:,} test intervals reach below 0, which no "
+                "training label does. If such labels are impossible, use --bounds 0, (no upper end).",
                 quiet,
             )
-    if any(finding.verdict.status == "unknown" for finding in findings):
+    if any(verdict.status == "unknown" for verdict in findings.values()):
         more = "a larger --test-share, or a table given with --test, has more rows to judge by"
         output.note(f"note: {more}", quiet)
 

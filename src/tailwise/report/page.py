@@ -57,7 +57,6 @@ class About:
 
 def model_page(
     model: TailRegressor,
-    lineup: Lineup,
     verdict: Verdict,
     about: About,
     inputs: pd.DataFrame | None = None,
@@ -65,10 +64,10 @@ def model_page(
 ) -> str:
     """Return the HTML page about a fitted model and its baselines.
 
-    `verdict` is what `judge` returns for the same models. `inputs` are the test rows, for the table of those
+    `verdict` is what `judge` returns. `inputs` are the test rows, for the table of those
     with the largest errors. `drivers` is what `drivers_of` returns for them.
     """
-    scores = lineup.ours
+    lineup, scores = verdict.lineup, verdict.ours
     settings = {name: getattr(model, name) for name in SETTINGS}
     return render(
         "model.html",
