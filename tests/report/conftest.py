@@ -10,6 +10,7 @@ import pytest
 
 from tailwise import TailRegressor
 from tailwise.model import base as bases
+from tailwise.report import page as page_module
 from tailwise.report.contest import PLAIN
 from tailwise.report.page import About, Drivers, drivers_of, model_page
 from tailwise.report.scores import Lineup, Scores, Seen, fit_rival, line_up
@@ -103,4 +104,6 @@ def page(lineup: Lineup, drivers: Drivers, held: TailRegressor, about: About, ne
         table={"<script>a": drivers.table["a"]},
         reasons=dict.fromkeys(drivers.reasons, [[("<i>why", 1.0)]] * 5),
     )
-    return model_page(held, judge(lineup), about, new_rows[0].assign(a="<i>a</i>"), hostile)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page_module, "drivers_of", lambda *_, **__: hostile)
+        return model_page(held, judge(lineup), about, new_rows[0].assign(a="<i>a</i>"))

@@ -65,10 +65,20 @@ def evaluate(
     rows = replace(rows, X=match_inputs(fitted.model_, rows.X, data))
     findings = findings_of(fitted, rows, coverage, places=columns, others=others, **setting)
     if report is not None:
+        from tailwise.report.page import About, model_page
+
+        ((name, place),) = columns.items()
         of = f", a random sample of {len(rows):,} of them" if sampled else ""
-        about = {"test_source": f"rows of {read.file_name(data)}{of}", "trained_here": False, "dial": setting}
-        (place,) = columns.values()
-        page = page_of(fitted, findings, rows, source=read.file_name(data), place=place, **about)
+        about = About(
+            name,
+            read.file_name(data),
+            output.command_line(),
+            place,
+            dial=setting,
+            test_source=f"rows of {read.file_name(data)}{of}",
+            trained_here=False,
+        )
+        page = model_page(fitted, findings[name], about, rows.X)
         output.write_outputs({report: page}, quiet=shared.quiet or shared.as_json)
     shares = None if values is None else _coverage_by(values, findings)
     if shared.as_json:
@@ -150,16 +160,6 @@ def _print_regions(lineup: Lineup) -> None:
     titles = {name: figure.title for name, figure in figures.items()}
     titles["coverage"] = f"{level(lineup.ours.coverage)} coverage"
     output.print_table(["method", "region", "rows", *titles.values()], rows, names=2)
-
-
-def page_of(model: TailRegressor, findings: Mapping[str, Verdict], rows: read.Rows, **about: Any) -> str:
-    """Return the HTML page about one target; `about` are fields of `tailwise.report.page.About`."""
-    from tailwise.report import page
-
-    ((target, verdict),) = findings.items()
-    facts = page.About(target, command=output.command_line(), **about)
-    drivers = page.drivers_of(model, verdict.ours, place=facts.place, **facts.dial)
-    return page.model_page(model, verdict, facts, rows.X, drivers)
 
 
 def emphasis_of(model: TailRegressor, dial: Mapping[str, Any] | None = None) -> Any:

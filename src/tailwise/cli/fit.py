@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailwise.cli import options, output, read
-from tailwise.cli.evaluate import emphasis_of, findings_json, findings_of, page_of, print_findings
+from tailwise.cli.evaluate import emphasis_of, findings_json, findings_of, print_findings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,11 +54,13 @@ def fit(
         findings = {} if test is None else findings_of(model, test, settings.coverage)
         files: dict[Path, output.Content] = {settings.out: partial(model.save, key=settings.sign)}
         if settings.report is not None and test is not None:
-            about: dict[str, Any] = {"weight": settings.weight, "repeated": repeated}
+            from tailwise.report.page import About, model_page
+
+            about = About(target[0], read.file_name(data), output.command_line(), weight=settings.weight)
+            about = replace(about, repeated=repeated, seconds=time.perf_counter() - began)
             if settings.test is not None:
-                about["test_source"] = f"rows of {read.file_name(settings.test)}"
-            about["seconds"] = time.perf_counter() - began
-            files[settings.report] = page_of(model, findings, test, source=read.file_name(data), **about)
+                about = replace(about, test_source=f"rows of {read.file_name(settings.test)}")
+            files[settings.report] = model_page(model, findings[target[0]], about, test.X)
         output.write_outputs(files, quiet=shared.quiet or shared.as_json)
     if shared.as_json:
         facts = {"model": settings.out, "report": settings.report, "seconds": time.perf_counter() - began}

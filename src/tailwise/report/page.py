@@ -60,15 +60,14 @@ def model_page(
     verdict: Verdict,
     about: About,
     inputs: pd.DataFrame | None = None,
-    drivers: Drivers | None = None,
 ) -> str:
     """Return the HTML page about a fitted model and its baselines.
 
-    `verdict` is what `judge` returns. `inputs` are the test rows, for the table of those
-    with the largest errors. `drivers` is what `drivers_of` returns for them.
+    `verdict` is what `judge` returns. `inputs` are the test rows: the page shows some of them, with reasons.
     """
     lineup, scores = verdict.lineup, verdict.ours
     settings = {name: getattr(model, name) for name in SETTINGS}
+    drivers = None if inputs is None else drivers_of(model, scores, place=about.place, **about.dial)
     return render(
         "model.html",
         script="dial.js",
