@@ -17,10 +17,11 @@ from tailwise.model import base as bases
 from tests.command_line import invoke
 
 Run = Callable[..., Any]
+Sample = Callable[..., pd.DataFrame]
 SRC = Path(__file__).parents[2] / "src"
 SCRIPT = Path(sysconfig.get_path("scripts")) / ("tailwise.exe" if os.name == "nt" else "tailwise")
 QUICK = ["--epochs", "1", "--quiet"]
-FAST = [*QUICK, "--folds", "1", "--base", "none"]
+FAST = ["--epochs", "1", "--folds", "1", "--base", "none", "--quiet"]
 
 
 class Installed:
@@ -88,7 +89,7 @@ def run() -> Run:
 
 
 @pytest.fixture(scope="session")
-def sample() -> Callable[..., pd.DataFrame]:
+def sample() -> Sample:
     """Makes tables of houses in which high prices are rare; ``price`` is the target.
 
     Without the column of text, ``kind``, a model is fitted and saved three times as fast.
@@ -106,7 +107,7 @@ def sample() -> Callable[..., pd.DataFrame]:
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory, run: Run, sample: Callable[..., pd.DataFrame]) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory, run: Run, sample: Sample) -> Path:
     """A folder with tables, a model and its report made from houses.csv, and a small one from numbers.csv.
 
     The second model, ``n.tailwise``, has no base and no text, and loads ten times as fast.
@@ -125,7 +126,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, run: Run, sample: Callable[.
 
 
 @pytest.fixture(scope="session")
-def pair(tmp_path_factory: pytest.TempPathFactory, run: Run, sample: Callable[..., pd.DataFrame]) -> Path:
+def pair(tmp_path_factory: pytest.TempPathFactory, run: Run, sample: Sample) -> Path:
     """A folder with a table of two targets and a model of both."""
     folder = tmp_path_factory.mktemp("pair")
     table = sample(text=True).assign(rent=lambda t: 10 * t["price"] + t["z"])

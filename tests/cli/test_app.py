@@ -1,34 +1,22 @@
-"""The program in a process of its own, and how errors become messages and exit codes."""
+"""The program in a process of its own, its options, and how errors become messages and exit codes."""
 
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-Run = Callable[..., Any]
-Tailwise = Any
+from tailwise.cli.options import parse_bins
+from tests.cli.conftest import FAST, Installed, Run
+from tests.plugin_samples import forgotten, write_plugin
+
 DOCS = Path(__file__).parents[2] / "docs"
 COMMANDS = (
-    "demo",
-    "diagnose",
-    "fit",
-    "predict",
-    "evaluate",
-    "explain",
-    "export",
-    "recalibrate",
-    "compare",
-    "report",
-    "methods",
-    "serve",
-    "card",
-    "doctor",
-)
+    "demo", "diagnose", "fit", "predict", "evaluate", "explain", "export", "recalibrate", "compare", "report",
+    "methods", "serve", "card", "doctor",
+)  # fmt: skip
 
 
 def test_every_command_is_in_the_documentation() -> None:
@@ -39,7 +27,7 @@ def test_every_command_is_in_the_documentation() -> None:
 # -- help ----------------------------------------------------------------------------------------
 
 
-def test_help_names_every_command_and_imports_nothing_heavy(program: Tailwise) -> None:
+def test_help_names_every_command_and_imports_nothing_heavy(program: Installed) -> None:
     out = program("--help")
     assert out.returncode == 0
     listed = out.stdout.split("Commands:")[1].splitlines()
@@ -110,7 +98,7 @@ def test_a_mistake_in_any_command_is_one_line(
     assert {p.name: p.read_bytes() for p in place.iterdir()} == before
 
 
-def test_the_program_itself_ends_with_the_code_and_no_traceback(program: Tailwise, tmp_path: Path) -> None:
+def test_the_program_itself_ends_with_the_code_and_no_traceback(program: Installed, tmp_path: Path) -> None:
     (tmp_path / "empty.csv").touch()
     line = program.refused("diagnose", "empty.csv", "--target", "price", cwd=tmp_path)
     assert "empty.csv is empty" in line
@@ -119,7 +107,7 @@ def test_the_program_itself_ends_with_the_code_and_no_traceback(program: Tailwis
 # -- standard output -----------------------------------------------------------------------------
 
 
-def test_a_reader_that_stops_early_is_no_error(program: Tailwise, place: Path) -> None:
+def test_a_reader_that_stops_early_is_no_error(program: Installed, place: Path) -> None:
     with program.start("diagnose", "new.csv", "-t", "price", cwd=place) as process:
         process.stdout.close()  # as `head` does
         said = process.stderr.read()
@@ -128,7 +116,7 @@ def test_a_reader_that_stops_early_is_no_error(program: Tailwise, place: Path) -
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_output_that_cannot_be_written_is_an_error(program: Tailwise) -> None:
+def test_output_that_cannot_be_written_is_an_error(program: Installed) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [*program.line, "--version"], stdout=full, stderr=subprocess.PIPE, text=True,
@@ -139,7 +127,7 @@ def test_output_that_cannot_be_written_is_an_error(program: Tailwise) -> None:
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
 
 
-def test_a_terminal_shows_the_epochs_and_whole_words(program: Tailwise, place: Path, tmp_path: Path) -> None:
+def test_a_terminal_shows_the_epochs_and_whole_words(program: Installed, place: Path, tmp_path: Path) -> None:
     import pty
     import threading
 
@@ -169,3 +157,46 @@ def test_a_terminal_shows_the_epochs_and_whole_words(program: Tailwise, place: P
     verdict = text[text.index("What to do:") :].splitlines()
     assert len(verdict) > 2 and all(len(row) <= 120 for row in verdict)
     assert all(row.endswith((" ", ".", ",", ":")) or row.rstrip()[-1:].isalnum() for row in verdict[:2])
+
+
+# -- options as text, and plugins ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", ["0", "2.5", "0,1,1,2", "0,10,5", "0,1,", "0,ten", "0,nan", ""])
+def test_wrong_bins(given: str) -> None:
+    with pytest.raises(ValueError, match="a whole number of bins, or increasing edges") as raised:
+        parse_bins(given)
+    assert str(raised.value).endswith(f"not {given!r}")
+
+
+def test_a_method_of_a_plugin_is_trained_saved_and_read(run: Run, place: Path, tmp_path: Path) -> None:
+    plugin, model = write_plugin(tmp_path), tmp_path / "m"
+    fit = ["fit", place / "numbers.csv", "-t", "price", "-o", model, "--method", "huber", *FAST]
+    out = run(*fit)
+    assert out.exit_code == 1 and "unknown method 'huber'" in out.stderr
+    with forgotten():
+        out = run(*fit, "--plugin", plugin, "--ray", "auto")
+        assert out.exit_code == 1 and "do not run a --plugin: leave out --ray" in out.stderr
+        out = run(*fit, "--plugin", plugin)
+        assert out.exit_code == 0, out.output
+    predict = ["predict", model, place / "new.csv", "-o", tmp_path / "p.csv"]
+    out = run(*predict)
+    assert out.exit_code == 1
+    assert "run the plugin that registers the method 'huber' first" in out.stderr
+    with forgotten():
+        out = run(*predict, "--plugin", plugin)
+        assert out.exit_code == 0, out.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["fit t -t y -o m", "predict m t -o p.csv", "evaluate m t", "explain m t -o p.csv", "export m",
+     "recalibrate m t -o n", "serve m", "card m -o c.md", "compare t -t y"],
+)  # fmt: skip
+def test_a_plugin_that_fails_is_wrong_usage(
+    run: Run, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = run(*command.split(), "--plugin", "gone.py")
+    assert out.exit_code == 2 and "gone.py does not exist" in " ".join(out.stderr.split()), out.output
+    assert list(tmp_path.iterdir()) == []

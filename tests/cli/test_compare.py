@@ -1,16 +1,15 @@
-"""`tailwise compare`, `report`, `demo` and `methods`."""
+"""Commands that need no model: `compare`, `report`, `demo`, `methods`, `diagnose` and `doctor`."""
 
 import json
-from collections.abc import Callable
+import math
+import re
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
-Run = Callable[..., Any]
-Sample = Callable[..., pd.DataFrame]
-FAST = ["--epochs", "1", "--quiet"]
+from tailwise import TailRegressor
+from tests.cli.conftest import FAST, QUICK, Run, Sample
 
 
 def test_fit_and_compare_give_the_same_figures(
@@ -18,13 +17,13 @@ def test_fit_and_compare_give_the_same_figures(
 ) -> None:
     """For the same method and seed, and for the baselines of the page as well."""
     table = [place / "numbers.csv", "-t", "price"]
-    out = run("compare", *table, "--seeds", 1, "-o", tmp_path / "r.jsonl", "--json", *FAST)
+    out = run("compare", *table, "--seeds", 1, "-o", tmp_path / "r.jsonl", "--json", *QUICK)
     assert out.exit_code == 0, out.output
     names = ["plain", "catboost", "catboost-weighted", "constant", "tail", "tail-balanced"]
     runs = {line["method"]: line for line in json.loads(out.stdout)["runs"]}
     assert list(runs) == names
     out = run(
-        "fit", *table, "-o", tmp_path / "m", "--report", tmp_path / "m.html", "--seed", 0, "--json", *FAST
+        "fit", *table, "-o", tmp_path / "m", "--report", tmp_path / "m.html", "--seed", 0, "--json", *QUICK
     )
     assert out.exit_code == 0, out.output
     printed = json.loads(out.stdout)
@@ -49,14 +48,12 @@ def test_compare_writes_a_line_for_each_run_and_a_page(results: Path) -> None:
 
 
 def test_mistakes_are_refused_before_any_run(run: Run, sample: Sample, place: Path, tmp_path: Path) -> None:
-    out = run("compare", place / "numbers.csv", "-t", "price", "--methods", "virr")
-    assert out.exit_code == 1 and "'vir'" in out.stderr
     out = run("compare", place / "numbers.csv", "-t", "price", "--methods", ",")
     assert out.exit_code == 1 and "--methods names no method" in out.stderr
     out = run("compare", place / "numbers.csv", "-t", "price", "--methods", "catboost-lds")
     assert out.exit_code == 1 and "unknown method 'catboost-lds'" in out.stderr
     sample(4).to_csv(tmp_path / "tiny.csv", index=False)
-    out = run("compare", tmp_path / "tiny.csv", "-t", "price", "--balanced", *FAST)
+    out = run("compare", tmp_path / "tiny.csv", "-t", "price", "--balanced", *QUICK)
     assert out.exit_code == 1 and "4 rows are too few to compare methods" in out.stderr
 
 
@@ -111,3 +108,53 @@ def test_methods_are_listed(run: Run) -> None:
     listed = json.loads(run("methods", "--json").stdout)
     assert {"vir", "vanilla"} <= {method["name"] for method in listed}
     assert "vir" in run("methods").stdout
+
+
+# -- diagnose and doctor ---------------------------------------------------------------------------
+
+
+def test_words_and_a_picture(run: Run, place: Path, tmp_path: Path) -> None:
+    out = run("diagnose", place / "houses.csv", "--target", "price", "--plot", tmp_path / "p.png")
+    assert out.exit_code == 0 and "Verdict:" in out.stdout
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    out = run("diagnose", place / "houses.csv", "--target", "price", "--plot", tmp_path / "p.xyz")
+    assert out.exit_code == 1 and ".png, .svg or .pdf" in out.stderr
+
+
+def test_a_file_of_labels_alone(run: Run, tmp_path: Path) -> None:
+    only = tmp_path / "only.csv"
+    only.write_text("y\n" + "\n".join(map(str, range(200))) + "\n")
+    assert json.loads(run("diagnose", only, "-t", "y", "--json").stdout)["n"] == 200
+
+
+def test_fit_takes_the_edges_that_diagnose_prints(run: Run, sample: Sample, tmp_path: Path) -> None:
+    table = sample(400).assign(price=lambda t: (3 * t["x"] + t["z"]).map(math.exp))
+    table.to_csv(tmp_path / "skewed.csv", index=False)
+    out = run("diagnose", tmp_path / "skewed.csv", "-t", "price")
+    advised = re.search(r"--bins ([\d.e+-]+(?:,[\d.e+-]+)+)", out.stdout)
+    assert advised is not None, out.stdout
+    line = ["fit", tmp_path / "skewed.csv", "-t", "price", "-o", tmp_path / "m", *FAST]
+    out = run(*line, "--bins", advised[1])
+    assert out.exit_code == 0, out.output
+    bins = TailRegressor.load(tmp_path / "m").bins_
+    assert len(bins) == 20 and bins.counts.max() < 0.5 * bins.counts.sum()
+
+
+def test_an_unforeseen_error_is_one_line_too(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tailwise.report.diagnosis
+
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(tailwise.report.diagnosis, "diagnose", broken)
+    out = run("diagnose", place / "houses.csv", "-t", "price")
+    assert out.exit_code == 1 and "unexpected KeyError" in out.stderr and "TAILWISE_DEBUG" in out.stderr
+    monkeypatch.setenv("TAILWISE_DEBUG", "1")
+    assert isinstance(run("diagnose", place / "houses.csv", "-t", "price").exception, KeyError)
+
+
+def test_doctor_names_versions_and_extras(run: Run) -> None:
+    facts = json.loads(run("doctor", "--json").stdout)
+    assert facts["packages"]["numpy"] and facts["devices"][0] == "cpu" and facts["threads"] >= 1
+    assert set(facts["extras"].get("serve", {})) <= {"fastapi", "pydantic", "uvicorn", "prometheus-client"}
+    assert "numpy" in run("doctor").stdout

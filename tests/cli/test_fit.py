@@ -1,7 +1,6 @@
 """`tailwise fit`: files written, figures printed, mistakes refused."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,8 @@ import pytest
 from tailwise import LabelBins, TailRegressor
 from tailwise.cli.fit import negative_ends
 from tailwise.tables.encode import TablePreprocessor
-from tests.cli.conftest import QUICK, predicted
+from tests.cli.conftest import FAST, QUICK, Run, Sample, predicted
 from tests.report.made import Table
-
-Run = Callable[..., Any]
-Sample = Callable[..., pd.DataFrame]
-FAST = ["--epochs", "1", "--folds", "1", "--base", "none", "--quiet"]
 
 
 def test_fit_writes_a_model_and_a_report_and_nothing_else(place: Path) -> None:

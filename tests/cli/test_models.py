@@ -1,22 +1,19 @@
-"""`tailwise predict`, `evaluate` and `export`, and what becomes of outputs: figures, and mistakes refused."""
+"""Fitted models through the commands: figures, and mistakes refused."""
 
 import json
-import shutil
-from collections.abc import Callable
+import re
+import signal
 from pathlib import Path
 from typing import Any
 
+import httpx
+import numpy as np
 import onnxruntime
 import pandas as pd
 import pytest
 
-import tailwise.report.page
 from tailwise import TailRegressor
-
-Run = Callable[..., Any]
-Sample = Callable[..., pd.DataFrame]
-FAST = ["--epochs", "1", "--folds", "1", "--base", "none", "--quiet"]
-
+from tests.cli.conftest import FAST, Installed, Run, Sample
 
 # -- predict -------------------------------------------------------------------------------------
 
@@ -265,126 +262,171 @@ def test_export_takes_the_own_emphasis_or_another(run: Run, place: Path, tmp_pat
         assert mean == pytest.approx(fitted.predict(new, emphasis=emphasis), rel=1e-4)
 
 
-# -- outputs -------------------------------------------------------------------------------------
+# -- explain ---------------------------------------------------------------------------------------
 
 
-def test_nothing_is_overwritten_without_force(run: Run, place: Path, tmp_path: Path) -> None:
-    for name in ("m", "r.html", "p.csv"):
-        (tmp_path / name).write_text("mine")
-    fit = ["fit", place / "numbers.csv", "-t", "price", *FAST]
-    for arguments in (
-        [*fit, "-o", tmp_path / "m"],
-        [*fit, "-o", tmp_path / "m2", "--report", tmp_path / "r.html"],
-        ["predict", place / "n.tailwise", place / "new.csv", "-o", tmp_path / "p.csv"],
+def test_reasons_of_rows_sum_to_their_predictions(run: Run, place: Path, tmp_path: Path) -> None:
+    model, table, out = place / "m.tailwise", place / "new.csv", tmp_path / "reasons.csv"
+    told = ("--row", 7, "--row", 2, "--background-rows", 5)
+    done = run("explain", model, table, "-o", out, *told, "--json")
+    assert done.exit_code == 0, done.output
+    found = pd.read_csv(out)
+    shown = json.loads(done.stdout)
+    assert shown["rows"] == 2 and shown["of"] == "prediction"
+    columns = list(TailRegressor.load(model).feature_names_in_)
+    rows = pd.read_csv(table)
+    for row, lines in found.groupby("row"):
+        predicted = TailRegressor.load(model).predict(rows[columns].iloc[[row]])
+        assert lines["prediction"].iloc[0] == pytest.approx(predicted[0])
+        assert lines["attribution"].sum() + shown["base"] == pytest.approx(predicted[0])
+        assert sorted(lines["column"]) == sorted(columns)
+        assert (lines["attribution"].abs().diff().dropna() <= 0).all()
+    assert list(found["row"].unique()) == [7, 2]
+    rows.loc[0, "z"] = None
+    rows.to_csv(tmp_path / "missing.csv", index=False)
+    told = ("--row", 0, "--of", "width", "--background", place / "houses.csv", "--background-rows", 3)
+    done = run("explain", model, tmp_path / "missing.csv", "-o", out, *told, "--force")
+    assert done.exit_code == 0 and "wrote the reasons of 1 row to" in done.stderr
+    reasons = pd.read_csv(out).set_index("column")
+    assert pd.isna(reasons["cell"]["z"]) and reasons["cell"]["kind"] in ("red", "blue") and "width" in reasons
+
+
+def test_mistakes_are_named(run: Run, place: Path, tmp_path: Path) -> None:
+    single = tmp_path / "single.csv"
+    pd.read_csv(place / "new.csv")[:1].to_csv(single, index=False)
+    new, out = place / "new.csv", tmp_path / "r.csv"
+    for told, message in (
+        ((new, "-o", out, "--row", 150), "no row 150: its last is row 149"),
+        ((new, "-o", out, "--of", "widht"), "did you mean 'width'"),
+        ((new, "-o", "-", "--json"), "both use standard output"),
+        (("-", "-o", out, "--background", "-"), "only one of FILE and --background"),
+        ((single, "-o", out), "give --background"),
     ):
-        out = run(*arguments)
-        assert out.exit_code == 1 and "--force" in out.stderr
-    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == dict.fromkeys(
-        ("m", "r.html", "p.csv"), "mine"
+        done = run("explain", place / "m.tailwise", *told)
+        assert done.exit_code == 1 and message in done.stderr, done.output
+    assert not out.exists()
+
+
+# -- recalibrate -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sales(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300 sales of 30 shops, one a day."""
+    rng = np.random.default_rng(0)
+    size = rng.gamma(2.0, size=300)
+    table = pd.DataFrame(
+        {"size": size, "shop": np.arange(300) % 30, "price": 3 * size + rng.normal(size=300)}
     )
-    out = run("predict", place / "n.tailwise", place / "new.csv", "-o", tmp_path / "p.csv", "--force")
-    assert out.exit_code == 0 and (tmp_path / "p.csv").read_text() != "mine"
-    copy = shutil.copy(place / "new.csv", tmp_path / "in.csv")
-    out = run("predict", place / "n.tailwise", copy, "-o", copy, "--force")
-    assert out.exit_code == 1 and "also an input" in out.stderr
-    assert Path(copy).read_bytes() == (place / "new.csv").read_bytes()
+    table["day"] = pd.date_range("2024-01-01", periods=300).strftime("%Y-%m-%d")
+    path = tmp_path_factory.mktemp("sales") / "sales.csv"
+    table.to_csv(path, index=False)
+    return path
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["fit", "houses.csv", "-t", "price", "-o", "-"], "only predictions can be written to -"),
-        (["evaluate", "n.tailwise", "new.csv", "--report", "-"], "only predictions can be written to -"),
-        (["evaluate", "n.tailwise", "new.csv", "-t", "price", "-t", "price"], "as a target twice"),
-        (["predict", "n.tailwise", "new.csv", "-o", "-", "--json"], "both use standard output"),
-        (["fit", "houses.csv", "-t", "price", "-o", "n", "--report", "n"], "--report name the same file"),
-        (["fit", "houses.csv", "-t", "price", "-o", "."], ". is a folder: name a file in it"),
-        (["fit", "houses.csv", "-t", "price", "-o", "new.csv/m"], "cannot write new.csv/m: no file can be"),
-        (["predict", "n.tailwise", "new.csv", "-o", "t.xlsx"], "use .csv"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
+def done(out: Any) -> Any:
+    assert out.exit_code == 0, out.stderr
+    return out
+
+
+def test_recalibrate_and_coverage_by(run: Run, sales: Path, tmp_path: Path) -> None:
+    model, again = tmp_path / "m", tmp_path / "n"
+    told = ("-t", "price", "-o", model, "--groups", "shop", *FAST)
+    done(run("fit", sales, *told))
+    assert "shop" not in TailRegressor.load(model).feature_names_in_
+    key = tmp_path / "key"
+    key.write_text("a secret of at least sixteen bytes")
+    found = done(run("recalibrate", model, sales, "-o", again, "--json", "--sign", key))
+    out = run("recalibrate", model, sales, "-o", tmp_path / "o", "--verify", key)
+    assert out.exit_code == 1 and "sign" in out.stderr
+    done(run("recalibrate", again, sales, "-o", tmp_path / "o", "--verify", key, "--encoding", "utf-8"))
+    assert json.loads(found.stdout) == {"model": str(again), "rows": 300}
+    assert TailRegressor.load(again).model_.record.recalibrated == 300
+    out = done(run("evaluate", again, sales, "--by", "shop"))
+    assert "its 95% interval" in out.stdout and "24 to 29" in out.stdout
+    shown = json.loads(done(run("evaluate", again, sales, "--by", "shop", "--json")).stdout)["by"]
+    assert [row["rows"] for row in shown][-1] == 300 and shown[0]["target"] == "price"
+    out = run("evaluate", again, sales, "--by", "shp")
+    assert out.exit_code == 1 and "'shp'" in out.stderr and "did you mean 'shop'" in out.stderr
+
+
+def test_the_latest_rows_test_and_a_model_goes_on(run: Run, sales: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "m", tmp_path / "n"
+    told = ("-t", "price", "--time", "day", "--drop", "day", *FAST)
+    out = json.loads(done(run("fit", sales, *told, "-o", first, "--json")).stdout)
+    assert out["regions"]["all"]["n"] == 60
+    model = TailRegressor.load(first)
+    latest = pd.read_csv(sales)["price"].to_numpy()
+    held = model.calibrators_[0].held
+    assert held is not None and set(held.labels) <= set(latest[192:240])
+    done(run("fit", sales, *told, "-o", second, "--start-from", first))
+    np.testing.assert_array_equal(TailRegressor.load(second).bins_.edges, model.bins_.edges)
+
+
+def test_an_empty_group_is_an_error(run: Run, sales: Path, tmp_path: Path) -> None:
+    table = pd.read_csv(sales)
+    table.loc[4, "shop"] = None
+    table.to_csv(tmp_path / "t.csv", index=False)
+    out = run("fit", tmp_path / "t.csv", "-t", "price", "-o", tmp_path / "m", "--groups", "shop", *FAST)
+    assert out.exit_code == 1 and "column 'shop' is empty in line 6" in out.stderr
+
+
+# -- cards and servers -----------------------------------------------------------------------------
+
+
+def test_a_card_with_a_test(run: Run, place: Path, tmp_path: Path) -> None:
+    printed = run("evaluate", place / "m.tailwise", place / "new.csv", "--json")
+    (tmp_path / "test.json").write_text(printed.stdout, encoding="utf-8")
+    out = run("card", place / "m.tailwise", "-o", tmp_path / "card.md", "--report", tmp_path / "test.json")
+    assert out.exit_code == 0, out.output
+    card = (tmp_path / "card.md").read_text(encoding="utf-8")
+    figures = json.loads(printed.stdout)
+    assert figures["verdict"]["headline"] in card and "| this model | all | 150 |" in card
+    assert "| base | CatBoostRegressor |" in card
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    for other in (place / "new.csv", tmp_path / "other.json"):
+        wrong = run("card", place / "m.tailwise", "-o", tmp_path / "no.md", "--report", other)
+        words = f"{other} is not the output of `tailwise evaluate --json`"
+        assert wrong.exit_code == 1 and words in wrong.stderr
+    again = run("card", place / "n.tailwise", "-o", tmp_path / "card.md")
+    assert again.exit_code == 1 and "already exists" in again.stderr
+
+
+def test_serving_needs_a_model_that_is_signed_if_a_key_is_given(
+    run: Run, place: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(place)
-    out = run(*arguments)
-    assert out.exit_code == 1 and words in out.stderr and out.stdout == ""
-    assert not (place / "-").exists()
+    (tmp_path / "key").write_text("0123456789abcdef0123", encoding="utf-8")
+    out = run("serve", place / "n.tailwise", "--verify", tmp_path / "key")
+    assert out.exit_code == 1 and "is not signed" in out.stderr
+    out = run("serve", tmp_path / "none", "--port", 0)
+    assert out.exit_code == 1 and "does not exist" in out.stderr
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
-@pytest.mark.parametrize("path", ["/proc/m", "/proc/folder/m"])
-def test_a_folder_that_takes_no_files_is_refused_before_any_training(
-    run: Run, place: Path, path: str
-) -> None:
-    for where in (["-o", path], ["-o", place / "never", "--report", path]):
-        out = run("fit", place / "houses.csv", "-t", "price", "--epochs", "1", *where)
-        assert out.exit_code == 1 and len(out.stderr.splitlines()) == 1, out.output
-        assert out.stderr.startswith(f"error: cannot write {path}: no file can be created in /proc (")
-    assert not (place / "never").exists()
+def test_serve_stops_with_code_0(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import uvicorn
+
+    def stopped(server: uvicorn.Server, sockets: list[Any]) -> None:
+        assert sockets[0].getsockname()[1] > 0
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(uvicorn.Server, "run", stopped)
+    out = run("serve", place / "n.tailwise", "--port", 0, "--max-waiting", 3)
+    assert out.exit_code == 0 and re.search(r"serving .*n.tailwise on http://127.0.0.1:\d+", out.stderr)
+    assert "stopped after 0 answers" in out.stderr
 
 
-def test_a_full_disk_is_an_error_and_leaves_no_part(
-    run: Run, place: Path, sample: Sample, small_disk: Path
-) -> None:
-    kept = small_disk / "kept.csv"
-    kept.write_text("mine")
-    long = small_disk.parent / "long.csv"
-    pd.concat([sample(400, text=True)] * 10).to_csv(long, index=False)
-    for file, arguments in (
-        ("m.checkpoint", ["fit", place / "houses.csv", "-t", "price", "-o", small_disk / "m", *FAST]),
-        ("kept.csv", ["predict", place / "m.tailwise", long, "-o", kept, "--force"]),
-    ):
-        out = run(*arguments)
-        assert out.exit_code == 1
-        assert f"cannot use {small_disk / file}: No space left" in out.stderr
-        assert [p.name for p in small_disk.iterdir()] == ["kept.csv"]
-    assert kept.read_text() == "mine"
-
-
-def test_a_model_and_its_page_are_written_both_or_not_at_all(
-    run: Run, place: Path, small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tailwise.report.page, "model_page", lambda *_: "x" * 100_000)
-    model, page = tmp_path / "m", small_disk / "r.html"  # the page does not fit
-    line = ["fit", place / "numbers.csv", "-t", "price", "-o", model, "--no-baseline", *FAST[:-1]]
-    out = run(*line, "--report", page)
-    assert out.exit_code == 1 and "No space left" in out.stderr
-    assert out.stderr.endswith(f"; the same command resumes from {model}.checkpoint\n")
-    assert list(small_disk.iterdir()) == [] and not model.exists()
-    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["m.checkpoint"]
-    out = run(*line, "--report", tmp_path / "r.html")
-    assert out.exit_code == 0 and "resuming from" in out.stderr and "epoch 1" not in out.stderr
-    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["m", "r.html"]
-
-
-# -- hostile names and files ---------------------------------------------------------------------
-
-
-def test_names_from_data_cannot_control_a_terminal(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text("\x1b[2Jx,price\n" + "\n".join(f"{i},{i}" for i in range(30)), encoding="utf-8")
-    for line in (
-        ["diagnose", path, "-t", "nothing"],
-        ["fit", path, "-t", "price", "-o", tmp_path / "m", *FAST],
-    ):
-        out = run(*(word for word in line if word != "--quiet"))
-        assert "\x1b" not in out.output and "x1b[2Jx" in out.output
-
-
-def test_a_target_named_self_and_a_signature(run: Run, sample: Sample, tmp_path: Path) -> None:
-    table, key, model = tmp_path / "t.csv", tmp_path / "key", tmp_path / "m"
-    sample(60).rename(columns={"price": "self", "z": "=z"}).assign(note="=1+1").to_csv(table, index=False)
-    line = ["fit", table, "-t", "self", "-o", model, *FAST, "--drop", "note"]
-    assert "cannot use" in run(*line, "--sign", key).stderr and not model.exists()
-    key.write_text("short")
-    assert "a key needs at least 16" in run(*line, "--sign", key).stderr and not model.exists()
-    key.write_text("0123456789abcdef")
-    assert run(*line, "--sign", key).exit_code == 0
-    out = tmp_path / "p.csv"
-    asked = ["predict", model, table, "-o", out, "--force", "--keep", "note,=z"]
-    assert run(*asked, "--verify", key).exit_code == 0
-    assert out.read_text().splitlines()[1].startswith("=1+1,")
-    key.write_text("another secret key")
-    refused = run(*asked, "--verify", key)
-    assert refused.exit_code == 1 and "was signed with another key" in refused.stderr
+@pytest.mark.slow
+def test_a_server_answers_and_stops_on_sigterm(program: Installed, place: Path) -> None:
+    process = program.start("serve", place / "n.tailwise", "--port", 0)
+    try:
+        line = process.stderr.readline()
+        address = re.search(r"http://127.0.0.1:\d+", line)
+        assert address is not None, line
+        rows = pd.read_csv(place / "new.csv").drop(columns="price")[:3].to_dict(orient="records")
+        answer = httpx.post(f"{address[0]}/predict", json={"rows": rows}, timeout=60)
+        assert answer.status_code == 200 and len(answer.json()["predictions"]) == 3
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+    assert process.returncode == 0 and "stopped after 1 answers" in said and "Traceback" not in said

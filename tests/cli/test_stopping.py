@@ -7,16 +7,12 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 
-Tailwise = Any
-Run = Callable[..., Any]
-Sample = Callable[..., pd.DataFrame]
-ONE = ["--folds", "1", "--base", "none"]
+from tests.cli.conftest import FAST, Installed, Run, Sample
+
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
@@ -25,7 +21,7 @@ def files(folder: Path) -> list[str]:
 
 
 def stopped(
-    program: Tailwise, folder: Path, line: list[object], by: signal.Signals, ready: Callable[[], bool]
+    program: Installed, folder: Path, line: list[object], by: signal.Signals, ready: Callable[[], bool]
 ) -> str:
     """Start a command, stop it once it is ready for that, and return what it said."""
     with program.start(*line, cwd=folder) as process:
@@ -40,13 +36,13 @@ def stopped(
 
 
 def test_fit_goes_on_from_its_checkpoint(
-    program: Tailwise, run: Run, sample: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: Installed, run: Run, sample: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     table = sample(300).assign(w=lambda t: 1.0 + (t["x"] > 0), v=lambda t: 1.0 + (t["z"] > 0))
     table.to_csv("some.csv", index=False)
     top = float(table["price"].max())
-    line = ["-t", "price", "-o", "m", "--drop", "w,v", *ONE, "--weight", "w", "--bins"]
+    line = ["-t", "price", "-o", "m", "--drop", "w,v", *FAST[2:-1], "--weight", "w", "--bins"]
     same = [*line, f"-1,1,{top + 2},{top + 4}", "--epochs"]
     kept = tmp_path / "m.checkpoint"
     said = stopped(program, tmp_path, ["fit", "some.csv", *same, 5000], signal.SIGTERM, kept.exists)
@@ -79,7 +75,7 @@ def test_fit_goes_on_from_its_checkpoint(
 
 
 def test_compare_keeps_the_runs_that_were_done(
-    program: Tailwise, run: Run, sample: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: Installed, run: Run, sample: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     sample(200).to_csv(tmp_path / "some.csv", index=False)
@@ -120,7 +116,7 @@ def alive(group: int) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("after", [1.0, 8.0], ids=["while workers start", "while they work"])
-def test_demo_takes_its_workers_along(program: Tailwise, tmp_path: Path, after: float) -> None:
+def test_demo_takes_its_workers_along(program: Installed, tmp_path: Path, after: float) -> None:
     process = program.start("demo", "--out", "d", "--workers", 2, cwd=tmp_path, start_new_session=True)
     with process:
         assert "Training" in process.stderr.readline()
@@ -143,7 +139,7 @@ def await_end(group: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
-def test_workers_end_with_a_killed_command(program: Tailwise, sample: Sample, tmp_path: Path) -> None:
+def test_workers_end_with_a_killed_command(program: Installed, sample: Sample, tmp_path: Path) -> None:
     sample(100).to_csv(tmp_path / "some.csv", index=False)
     line = ["compare", "some.csv", "-t", "price", "--methods", "plain", "--seeds", 20, "--epochs", 5000,
             "-o", "r.jsonl", "--workers", 2]  # fmt: skip

@@ -1,18 +1,40 @@
-"""Predictions of new rows, and figures by region and along the label."""
+"""Predictions of new rows, baselines on the same rows, and figures by region and along the label."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from catboost import CatBoostRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from tailwise import TailRegressor
 from tailwise.calibration.calibration import Labels
+from tailwise.calibration.interval_scores import constant_interval
 from tailwise.distributions.members import Normal
+from tailwise.distributions.transform import Identity, Log
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.prior import rarest
-from tailwise.report.scores import LEVELS, Baseline, Scores, Seen
+from tailwise.model.base import CrossFit
+from tailwise.model.inputs import TensorInputs
+from tailwise.report.scores import (
+    CONSTANT,
+    LEVELS,
+    Baseline,
+    Lineup,
+    Scores,
+    Seen,
+    base_title,
+    fit_rival,
+    line_up,
+)
 from tests.report.made import some
 
 Rows = tuple[pd.DataFrame, np.ndarray]
@@ -112,3 +134,112 @@ def test_errors_are_those_of_predictions_at_every_emphasis(
 def test_no_dial_without_calibration_or_rows(vir: Scores) -> None:
     assert some(vir, np.arange(300)).dial is None
     assert replace(vir, y=vir.y[:10]).dial is None
+
+
+# -- baselines -------------------------------------------------------------------------------------
+
+
+Rows = tuple[pd.DataFrame, np.ndarray]
+
+
+def test_a_lineup_has_the_baselines_that_the_model_holds(
+    models: dict[str, TailRegressor], lineup: Lineup, new_rows: Rows
+) -> None:
+    x, y = new_rows
+    assert list(lineup.baselines) == ["baseline", "base", "constant"]
+    assert lineup.rivals[0].title == "plain network"
+    assert len({id(s.bins) for s in lineup.all}) == 1  # the same regions for all
+    model = models["vir"]
+    assert model.base_ is not None
+    held = line_up(model, Seen(model, x), y).booster
+    assert held is not None and held.title == "CatBoost"
+    np.testing.assert_allclose(held.mean, model.base_[0].predict(model.model_.encode(x).matrix))
+    alone = line_up(models["vanilla"], Seen(models["vanilla"], x), y)
+    assert list(alone.baselines) == [CONSTANT]
+
+
+def test_the_constant_is_that_of_training_labels(lineup: Lineup, models: dict[str, TailRegressor]) -> None:
+    """The same wherever it is needed: from quantiles that the model keeps."""
+    constant, kept = lineup.constant, models["vir"].model_.targets[0].labels.quantiles
+    assert constant is not None
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(700, 3))
+    labels = np.round(2 * np.exp(x[:, 0]) + 0.3 * rng.normal(size=700))  # as the fixture makes them
+    for level in (0.5, 0.8, 0.9, 0.95):
+        assert constant_interval(kept, level) == constant_interval(labels, level)
+    assert (constant.lower[0], constant.upper[0]) == constant_interval(labels, 0.9)
+    assert (constant.mean == np.median(labels)).all()
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_intervals_of_trees_are_those_of_cv_plus(log: bool) -> None:
+    """By hand: each fold's prediction of the row, minus and plus the errors of that fold."""
+    rng = np.random.default_rng(0)
+    x, fold = rng.normal(size=(60, 2)), np.arange(60) % 3
+    y = np.where(np.arange(60) % 4 == 0, 0.0, np.exp(x[:, 0] + 0.3 * rng.normal(size=60)))
+    transform = Log.of(y) if log else Identity()
+    z = transform.latents(y)
+    fit = CrossFit(lambda seed: LinearRegression(), x, y, np.ones(60), fold, 0, transform)
+    trees, predictions = fit.whole()
+    new, low, high = rng.normal(size=(5, 2)), [], []
+    for k in range(3):
+        model = LinearRegression().fit(x[fold != k], z[fold != k])
+        errors = np.abs(z[fold == k] - model.predict(x[fold == k]))
+        sample = np.quantile(errors, np.linspace(0, 1, 201), method="higher")
+        low.append(model.predict(new)[:, None] - sample)
+        high.append(model.predict(new)[:, None] + sample)
+    place = int(np.ceil(0.8 * 604)) - 1
+    ends = -np.sort(-np.hstack(low))[:, place], np.sort(np.hstack(high))[:, place]
+    wanted = [transform.labels(end) for end in ends]
+    np.testing.assert_allclose(trees.intervals(new, [0.8])[0], wanted, atol=1e-9)
+    assert predictions.shape == (60,)
+
+
+def test_trees_learn_the_logarithm_where_that_is_better() -> None:
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
+    y = np.exp(3 * x["a"].to_numpy())
+    model = TailRegressor(base="hist-gradient-boosting", folds=1, epochs=1, random_state=0).fit(x, y)
+    logged, raw = fit_rival(model, x, y), fit_rival(model, x, y - 1)
+    assert logged is not None and isinstance(logged.transform, Log) and model.base_ is not None
+    assert raw is model.base_[0]  # negative labels have no logarithm, so these are the base
+    groups = np.repeat(np.arange(40), 5)
+    grouped = fit_rival(model, x, y, np.ones(200), groups)
+    assert grouped is not None and len(grouped.models) == 5
+    weighted = fit_rival(model, x, y, weighted=True)
+    assert weighted is not None and isinstance(weighted.transform, Identity)
+
+
+def test_where_there_is_nothing_to_fit_trees_to(models: dict[str, TailRegressor], new_rows: Rows) -> None:
+    x, y = new_rows
+    plain = models["vanilla"]
+    assert fit_rival(plain, x.assign(a=0.0, b=0.0, c=0.0), y) is None  # no column varies
+    assert fit_rival(plain, x[:9], y[:9]) is None  # too few rows
+    own = TailRegressor()
+    own.model_ = replace(plain.model_, inputs=TensorInputs())  # of a backbone of the user's own
+    assert fit_rival(own, x, y) is None
+
+
+def test_a_rival_is_saved_with_its_model(held: TailRegressor, new_rows: Rows, tmp_path: Path) -> None:
+    x, y = new_rows
+    again = TailRegressor.load(held.save(tmp_path / "m"))
+    first, second = (line_up(m, Seen(m, x), y).baselines["base"] for m in (held, again))
+    np.testing.assert_array_equal(first.mean, second.mean)
+    np.testing.assert_array_equal(first.upper, second.upper)
+
+
+@pytest.mark.parametrize(
+    ("base", "title"),
+    [
+        (make_pipeline(SimpleImputer(), StandardScaler(), LinearRegression()), "linear model"),
+        (HistGradientBoostingRegressor(max_iter=2), "boosted trees"),
+        (CatBoostRegressor(iterations=2, verbose=False, allow_writing_files=False), "CatBoost"),
+    ],
+)
+def test_a_base_is_called_the_same_after_it_was_in_a_file(base: Any, title: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    model = TailRegressor(base=base, folds=1, epochs=1, random_state=0).fit(x, x[:, 0])
+    loaded = TailRegressor.load(model.save(tmp_path / "model"))
+    for one in (model, loaded):
+        assert one.base_ is not None
+        assert base_title(one.base_[0].models[0]) == title
