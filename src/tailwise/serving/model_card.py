@@ -5,7 +5,6 @@ Everything comes from the model file and, if there is one, from a test on rows t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +12,19 @@ from jinja2 import Environment, PackageLoader
 
 from tailwise._version import __version__
 from tailwise.metrics.regions import REGIONS, by_region
-from tailwise.report.scores import title_of
+from tailwise.report.scores import FIGURES, title_of
 from tailwise.report.wording import number
 from tailwise.serving.columns import Columns
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from tailwise.calibration.calibration import Calibration
     from tailwise.estimator import TailRegressor
 
 __all__ = ["model_card"]
 
-FIGURES = ("mae", "rmse", "crps", "coverage", "width", "interval_score")
+CARD = ("mae", "rmse", "crps", "coverage", "width", "interval_score")
 """Figures of a test that the card shows."""
 TITLES = {
     "regions": "this model",
@@ -35,29 +37,26 @@ TITLES = {
 
 def model_card(model: TailRegressor, *, name: str, test: Mapping[str, Any] | None = None) -> str:
     """Return the card of a fitted model; `test` is what ``tailwise evaluate --json`` printed."""
-    fitted, count = model.model_, getattr(model, "n_features_in_", None)
-    unnamed = f"{model.n_targets_} targets without names" if fitted.several else "a target without a name"
+    tests = (test or {}).get("targets") or ([test] if test else [])
     try:
         columns = Columns.of(model).all
     except ValueError:  # no table, or a base of your own
         columns = ()
-    bounds = [target.labels.bounds for target in fitted.targets]
     templates = Environment(loader=PackageLoader("tailwise.serving"), trim_blocks=True, lstrip_blocks=True)
-    templates.filters["cell"] = _cell
+    templates.filters |= {"cell": _cell, "number": number, "figure": _figure}
     text = templates.get_template("card.md").render(
         name=name,
         version=__version__,
-        predicts=", ".join(map(str, model.target_names_ or [unnamed])),
-        inputs="inputs of your own" if count is None else f"{count} column{'s' if count != 1 else ''}",
-        rows=int(fitted.bins[0].counts.sum()),
+        model=model,
+        fitted=model.model_,
         title=title_of(model),
         training=_training(model),
-        targets=[_target(model, t) for t in range(model.n_targets_)],
+        errors=[_errors(target) for target in model.model_.targets],
         columns=columns,
-        held_out=fitted.record.held_out,
-        findings=[_finding(finding) for finding in (test or {}).get("targets") or ([test] if test else [])],
-        intervals=model.explain_intervals(),
-        bounds=[f"{number(b.low)} to {number(b.high)}" for b in bounds if not b.is_identity],
+        tests=[(found["target"], found["verdict"], found) for found in tests],
+        titles=TITLES,
+        regions=REGIONS,
+        figures={figure: FIGURES[figure].title for figure in CARD},
     )
     return f"{text.rstrip()}\n"
 
@@ -65,6 +64,11 @@ def model_card(model: TailRegressor, *, name: str, test: Mapping[str, Any] | Non
 def _cell(value: object) -> str:
     """Return a value as a cell of a table, which a line end or a bar in a name would end."""
     return " ".join(str(value).splitlines()).replace("|", "\\|")
+
+
+def _figure(value: float | None, name: str) -> str:
+    """Return a figure of a test, which JSON has as null if it is not finite."""
+    return "–" if value is None else FIGURES[name].text(value)
 
 
 def _training(model: TailRegressor) -> dict[str, Any]:
@@ -84,43 +88,8 @@ def _training(model: TailRegressor) -> dict[str, Any]:
     }
 
 
-def _target(model: TailRegressor, t: int) -> dict[str, Any]:
-    """Return the labels of a target by region, and the errors of held-out rows."""
-    calibration = model.model_.targets[t]
-    held, labels, bins = calibration.held, calibration.labels, calibration.bins
-    regions = bins.regions(model.many, model.few)
-    shots = {"many": labels.many, "few": labels.few}
-    figures = by_region(calibration.possible(held.prediction), held.labels, bins, ("mae", "rmse"), **shots)
-    return {
-        "name": model.model_.target_name(t),
-        "labels": bins.explain(),
-        "regions": [
-            (region, int((regions == region).sum()), f"{int(bins.counts[regions == region].sum()):,}")
-            for region in ("many", "medium", "few")
-        ],
-        "errors": [
-            (region, int(row["n"]), number(row["mae"]), number(row["rmse"]))
-            for region, row in figures.iterrows()
-            if row["n"] > 0
-        ],
-    }
-
-
-def _finding(finding: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the verdict and the figures of a test of one target."""
-    verdict = finding["verdict"]
-    sentences = (verdict["headline"], *verdict["sentences"], verdict["advice"])
-    rows = [
-        (title, region, int(row["n"]), *(_figure(row, f) for f in FIGURES))
-        for key, title in TITLES.items()
-        for region in REGIONS
-        if (row := (finding.get(key) or {}).get(region)) and row["n"]
-    ]
-    return {"target": finding["target"], "verdict": " ".join(filter(None, sentences)), "rows": rows}
-
-
-def _figure(row: Mapping[str, Any], name: str) -> str:
-    value = row.get(name)
-    if value is None or not math.isfinite(value):
-        return "–"
-    return f"{value:.1%}" if name == "coverage" else number(value)
+def _errors(calibration: Calibration) -> pd.DataFrame:
+    """Return the errors of held-out rows by region."""
+    held, labels = calibration.held, calibration.labels
+    possible, shots = calibration.possible(held.prediction), {"many": labels.many, "few": labels.few}
+    return by_region(possible, held.labels, labels.bins, ("mae", "rmse"), **shots)
