@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -31,30 +31,25 @@ STEP = 10
 
 
 class Boosted(Protocol):
-    """Fitted trees that can predict with the first few of them."""
+    """Fitted trees, `trees` of them, that can predict with the first few."""
 
-    def staged(self, x: NDArray[Any]) -> Iterator[tuple[int, Array, Array]]:
-        """Yield, every `STEP` trees, their number and the means and variances (N,) that they predict."""
+    trees: int
 
     def predict(self, x: NDArray[Any], trees: int) -> tuple[Array, Array]:
         """Return means and variances (N,) predicted by the first `trees` trees."""
 
 
 class _CatBoost:
+    trees = 400
+
     def __init__(self, problem: Problem, w: Array | None, options: Mapping[str, Any]) -> None:
         from catboost import CatBoostRegressor
 
         self.model = CatBoostRegressor(
-            loss_function="RMSEWithUncertainty", iterations=400, random_seed=problem.seed, thread_count=1,
-            verbose=False, allow_writing_files=False, **options,
+            loss_function="RMSEWithUncertainty", iterations=self.trees, random_seed=problem.seed,
+            thread_count=1, verbose=False, allow_writing_files=False, **options,
         )  # fmt: skip
         self.model.fit(problem.x_train, problem.y_train, sample_weight=w)
-
-    def staged(self, x: NDArray[Any]) -> Iterator[tuple[int, Array, Array]]:
-        kind = "RMSEWithUncertainty"
-        stages = self.model.staged_predict(x, prediction_type=kind, eval_period=STEP, thread_count=1)
-        for number, pairs in enumerate(stages, start=1):
-            yield min(number * STEP, 400), pairs[:, 0], pairs[:, 1]
 
     def predict(self, x: NDArray[Any], trees: int) -> tuple[Array, Array]:
         pairs = self.model.predict(x, prediction_type="RMSEWithUncertainty", ntree_end=trees, thread_count=1)
@@ -62,17 +57,15 @@ class _CatBoost:
 
 
 class _LightGBM:
+    trees = 400
+
     def __init__(self, problem: Problem, w: Array | None, options: Mapping[str, Any]) -> None:
         import lightgbm
 
         settings = {"objective": "regression", "num_threads": 1, "verbosity": -1, **options}
         rows = lightgbm.Dataset(problem.x_train, problem.y_train, weight=w)
-        self.model = lightgbm.train({**settings, "seed": problem.seed}, rows, num_boost_round=400)
+        self.model = lightgbm.train({**settings, "seed": problem.seed}, rows, num_boost_round=self.trees)
         self.variance = problem.bins.scale**2  # of a point prediction; calibration scales it
-
-    def staged(self, x: NDArray[Any]) -> Iterator[tuple[int, Array, Array]]:
-        for trees in range(STEP, 401, STEP):
-            yield trees, *self.predict(x, trees)
 
     def predict(self, x: NDArray[Any], trees: int) -> tuple[Array, Array]:
         means = np.asarray(self.model.predict(x, num_iteration=trees), np.float64)
@@ -80,6 +73,8 @@ class _LightGBM:
 
 
 class _NGBoost:
+    trees = 200
+
     def __init__(self, problem: Problem, w: Array | None, options: Mapping[str, Any]) -> None:
         from ngboost import NGBRegressor
         from sklearn.tree import DecisionTreeRegressor
@@ -87,14 +82,9 @@ class _NGBoost:
         chosen = dict(options)
         base = DecisionTreeRegressor(max_depth=chosen.pop("max_depth"), random_state=problem.seed)
         self.model = NGBRegressor(
-            Base=base, n_estimators=200, random_state=problem.seed, verbose=False, **chosen
+            Base=base, n_estimators=self.trees, random_state=problem.seed, verbose=False, **chosen
         )
         self.model.fit(problem.x_train.astype(np.float64), problem.y_train, sample_weight=w)
-
-    def staged(self, x: NDArray[Any]) -> Iterator[tuple[int, Array, Array]]:
-        stages = self.model.staged_pred_dist(x.astype(np.float64))
-        for trees in range(STEP, len(stages) + 1, STEP):
-            yield trees, stages[trees - 1].loc, stages[trees - 1].scale ** 2
 
     def predict(self, x: NDArray[Any], trees: int) -> tuple[Array, Array]:
         found = self.model.pred_dist(x.astype(np.float64), max_iter=trees)
@@ -148,10 +138,10 @@ def fit_peer(
 
     began = time.process_time()
     model = _PEERS[peer][1](problem, w, chosen)
-    losses = [
-        (criterion.loss(criterion(normal((mean, variance)), problem.y_valid, problem.bins)), trees)
-        for trees, mean, variance in model.staged(problem.x_valid)
-    ]
+    losses = []
+    for trees in range(STEP, model.trees + 1, STEP):
+        tried = normal(model.predict(problem.x_valid, trees))
+        losses.append((criterion.loss(criterion(tried, problem.y_valid, problem.bins)), trees))
     best = min(losses, key=lambda pair: (not math.isfinite(pair[0]), pair))[1]
     fitted = time.process_time()
     valid, test = (normal(model.predict(x, best)) for x in (problem.x_valid, problem.x_test))
