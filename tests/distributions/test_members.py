@@ -106,30 +106,6 @@ def test_float32_nll_is_finite_and_accurate_over_the_grid() -> None:
         torch.testing.assert_close(mine.double() * scale, right * scale, rtol=1e-4, atol=atol, msg=name)
 
 
-def test_gradcheck_of_every_nll() -> None:
-    rng = np.random.default_rng(0)
-
-    def leaf(values: Any) -> Tensor:
-        return double(values).clone().requires_grad_()
-
-    mean, y = leaf(rng.normal(size=6)), leaf(rng.normal(size=6) * 3)
-    positive = [leaf(rng.uniform(0.3, 4.0, 6)) for _ in range(3)]
-    large = leaf(rng.uniform(20.0, 90.0, 6))
-    logits = leaf(rng.normal(size=2))
-    check = torch.autograd.gradcheck
-    assert check(lambda m, v, t: Normal(m, v).nll(t), (mean, positive[0], y))
-    assert check(lambda g, n, a, b, t: NIG(g, n, a, b).nll(t), (mean, *positive, y))
-    assert check(lambda g, n, a, b, t: NIG(g, n, a, b).nll(t), (mean, positive[0], large, large, y))
-    assert check(
-        lambda m, v, w, t: Mixture([Normal(m, v), Normal(m + 1, 2 * v)], w.softmax(0)).nll(t),
-        (mean, positive[0], logits, y),
-    )
-    assert check(
-        lambda g, n, a, b, t: Mixture([NIG(g, n, a, b), NIG(g - 1, n, a + 1, 2 * b)]).nll(t),
-        (mean, *positive, y),
-    )
-
-
 def test_nig_cdf_and_quantile_equal_scipy() -> None:
     dist, _ = random_nig(1000, 3, alpha_exponents=(-0.5, 5))
     reference = student(dist)

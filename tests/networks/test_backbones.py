@@ -13,7 +13,6 @@ from torch import nn
 
 from tailwise.networks.backbones import (
     BACKBONES,
-    MLP,
     Backbone,
     PiecewiseLinearEncoding,
     RealMLP,
@@ -200,15 +199,3 @@ def test_piecewise_is_that_of_its_authors_within_the_edges() -> None:
     outside = torch.stack([low - 5, high + 5])
     torch.testing.assert_close(ours(outside), theirs(outside).clamp(0, 1))
     assert theirs(outside).min() < -1 and theirs(outside).max() > 2
-
-
-def test_mlp_by_hand() -> None:
-    torch.manual_seed(0)
-    net = MLP(5, hidden=(7, 4), dropout=0.5).double().eval()
-    assert net.feature_dim == 4
-    x = torch.randn(6, 5, dtype=torch.float64)
-    value = x.numpy()
-    for layer in [m for m in net.modules() if isinstance(m, nn.Linear)]:
-        value = np.maximum(value @ layer.weight.detach().numpy().T + layer.bias.detach().numpy(), 0)
-    np.testing.assert_allclose(net(x).detach(), value, rtol=1e-12)
-    assert net(x).shape == (6, 4)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from tailwise.labels.bins import LabelBins
 from tailwise.metrics import get_metric
@@ -157,21 +157,6 @@ class Recorder:
         monkeypatch.setattr(Network, "loss", loss)
 
 
-class Replay:
-    """A loader that gives recorded batches, some per epoch."""
-
-    def __init__(self, batches: list[tuple[Any, Tensor]], per_epoch: int) -> None:
-        self.batches, self.per_epoch, self.epoch = batches, per_epoch, 0
-
-    def __len__(self) -> int:
-        return self.per_epoch
-
-    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
-        start = self.epoch * self.per_epoch
-        self.epoch += 1
-        yield from self.batches[start : start + self.per_epoch]
-
-
 @pytest.mark.parametrize("batch_size", [7, 89, 500])
 def test_every_row_is_seen_once_an_epoch(batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder(monkeypatch)
@@ -187,18 +172,6 @@ def test_every_row_is_seen_once_an_epoch(batch_size: int, monkeypatch: pytest.Mo
         assert torch.equal(rows[rows[:, 0].argsort()], X[X[:, 0].argsort()])
         labels = torch.cat([y for _, y in batches])
         assert torch.equal(labels[rows[:, 0].argsort()], Y[X[:, 0].argsort()])
-
-
-def test_a_loader_of_the_same_batches_gives_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recorder(monkeypatch)
-    fast, slow = vir(), vir()
-    config = settings(schedule="cosine")
-    first = fit(fast, (X, Y), VALID, config)
-    loader = Replay(list(recorder.batches), per_epoch=3)
-    second = fit(slow, loader, DataLoader(TensorDataset(*VALID), 11), config)
-    assert_same(weights(fast), weights(slow))
-    for a, b in zip(figures(first)["history"], figures(second)["history"], strict=True):
-        assert a == pytest.approx(b, rel=1e-5)
 
 
 class Shards:

@@ -19,8 +19,6 @@ from tailwise.distributions.members import Distribution, concatenate
 from tailwise.labels.bins import LabelBins, checked_labels
 
 T = TypeVar("T")
-MOST_LABELS = 100_000
-"""Labels of each rank that choose the edges of the bins; of more, evenly spaced order statistics."""
 
 
 def rank_and_ranks() -> tuple[int, int]:
@@ -90,16 +88,9 @@ def average_batch_statistics(model: nn.Module) -> None:
 def shared_bins(y: ArrayLike | Tensor, **options: Any) -> LabelBins:
     """Return the label bins of all ranks together. Each rank passes its own labels. y: (N,)
 
-    `options` are those of `LabelBins.from_labels`. Every label counts once. The edges are those of all labels
-    if no rank has more than `MOST_LABELS`; otherwise they are chosen from order statistics of each rank.
+    `options` are those of `LabelBins.from_labels`.
     """
-    labels = np.sort(checked_labels(y))
-    picked = labels
-    if len(labels) > MOST_LABELS:
-        picked = labels[np.linspace(0, len(labels) - 1, MOST_LABELS).round().astype(np.int64)]
-    bins = LabelBins.from_labels(np.concatenate(gathered(picked)), **options)
-    counts = np.bincount(bins.index(labels), minlength=len(bins))
-    return LabelBins(bins.edges, np.sum(gathered(counts), axis=0).astype(np.int64), bins.rule)
+    return LabelBins.from_labels(np.concatenate(gathered(checked_labels(y))), **options)
 
 
 def all_predictions(prediction: Distribution, y: Tensor) -> tuple[Distribution, Tensor]:
