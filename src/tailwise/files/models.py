@@ -383,7 +383,7 @@ def _predictor(
     """Build a network, or two that are pooled, without the weights; the caller's random state stays."""
     bins = [target.labels.latent_bins for target in state.targets]
     networks: list[Network] = []
-    with seeded_weights(0, everything=not inputs.is_table):
+    with seeded_weights(0):
         for recipe in state.backbones or (None,):
             around = offset and not networks
             backbone = _backbone(settings, inputs, recipe, around * len(bins))

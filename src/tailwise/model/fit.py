@@ -198,7 +198,7 @@ class Training:
     def network(self, x: Any, trained: Index, number: int = 0) -> Network:
         """Return an untrained network for inputs such as x, of which it may read the trained rows."""
         settings, bins = self.settings, self.bins
-        with seeded_weights(self.seed + number, everything=not settings.takes_tables):
+        with seeded_weights(self.seed + number):
             backbone = _backbone(settings, x, trained)
             dim = settings.feature_dim or getattr(backbone, "feature_dim", None)
             if dim is None:

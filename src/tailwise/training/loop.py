@@ -27,7 +27,7 @@ from torch import Tensor
 
 from tailwise.distributions.members import Distribution
 from tailwise.metrics.regions import get_metric
-from tailwise.networks.draws import InitialWeights, drawing_from
+from tailwise.networks.draws import drawing_from, seeded_weights
 from tailwise.networks.network import Network
 from tailwise.networks.ranks import (
     average_batch_statistics,
@@ -183,7 +183,7 @@ class _Loop:
                 break
             began = time.perf_counter()
             shared = self._seed(epoch)  # all ranks must draw the same numbers in `begin_epoch`
-            with nullcontext() if self.generator is None else InitialWeights(self.generator):
+            with seeded_weights(shared):
                 changed = self.model.begin_epoch(epoch / config.epochs)
             if changed:
                 self.best_loss = math.inf
