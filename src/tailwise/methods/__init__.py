@@ -13,7 +13,6 @@ from tailwise.methods import (  # noqa: F401  (fill the registry)
     pointwise,
     rank_n_contrast,
     ranksim,
-    since_vir,
     srl,
     table,
     two_part,
