@@ -1,8 +1,9 @@
-"""Heads and VIR:posterior against loops and against Bayes' rule itself."""
+"""Latents, perturbations and heads by hand, and VIR:posterior against Bayes' rule itself."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +15,19 @@ from torch import Tensor, nn
 
 from tailwise.distributions.members import NIG, Normal
 from tailwise.networks.heads import (
+    PERTURBATIONS,
+    Dropout,
     EvidentialHead,
     GaussianHead,
+    GaussianLatent,
+    LatentVariance,
     PointHead,
     PseudoCountHead,
+    RelativeNoise,
     nig_posterior,
 )
-from tests.networks.small_models import FEW
+from tailwise.networks.vir import VIR
+from tests.networks.small_models import FEW, PRIOR, build, data, make_part, tail
 
 PRIORS = [(0.0, 0.0, 0.3, 0.0), (0.0, 1.0, 1.5, 1.0), (-0.7, 2.5, 3.0, 0.4)]
 
@@ -108,3 +115,74 @@ def test_other_heads_by_hand() -> None:
             want4 = (gamma, softplus(nu, 0.5), 1 + softplus(alpha, 0.5), softplus(beta, 0.5))
             assert [p[i].item() for p in nig.parameters] == pytest.approx(want4, abs=1e-5)
     assert (EvidentialHead(3, FEW)(z.float()).alpha > 1.5).all()
+
+
+# -- latents -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1.0, 300.0])
+def test_the_latent_is_two_linear_maps_by_hand(size: float) -> None:
+    """z_mean is linear in the features, z_var the softplus of another map, positive however far it goes."""
+    torch.manual_seed(0)
+    latent = GaussianLatent(5, dim=4).double()
+    features = size * torch.randn(7, 5, dtype=torch.float64)
+    z_mean, z_var = latent(features)
+    assert z_var is not None
+    for i in range(7):
+        for d in range(4):
+            mean, raw = (
+                sum(layer.weight[d, k].item() * features[i, k].item() for k in range(5))
+                + layer.bias[d].item()
+                for layer in (latent.mean, latent.var)
+            )
+            assert z_mean[i, d].item() == pytest.approx(mean)
+            assert z_var[i, d].item() == pytest.approx(np.logaddexp(0, raw), rel=1e-9, abs=1.1e-6)
+    assert (z_var > 0).all() and torch.isfinite(z_var).all()
+    # it starts with little noise
+    assert latent(torch.zeros(1, 5, dtype=torch.float64))[1].max() < 0.06
+
+
+def test_features_can_be_the_latents_mean_as_they_are() -> None:
+    """Without smoothing, VIR is then its predictor alone, bit for bit."""
+    x, y = data(40)
+    free: dict[str, Any] = {"latent.dim": None, "smoothing": None}
+    model = build(y, **free, **{"latent.mean": "features"})
+    torch.manual_seed(1)
+    options = {"head": {"prior": PRIOR, "sharpness": 0.5}, "latent": "point", "kl": None, "smoothing": None}
+    point = VIR(nn.Linear(3, 5), 5, model.bins, **options).double()
+    point.load_state_dict({k: v for k, v in model.state_dict().items() if ".latent." not in k})
+    features = model.backbone(x)
+    mean, var = tail(model).latent(features)
+    assert torch.equal(mean, features) and var is not None and bool((var > 0).all())
+    own, alone = model.eval()(x), point.eval()(x)
+    for name in NIG.names:
+        assert torch.equal(getattr(own, name), getattr(alone, name))
+    assert not [name for name, _ in model.named_parameters() if "latent.mean" in name]
+
+
+# -- perturbations -----------------------------------------------------------------------------------
+
+
+Z_MEAN, Z_VAR = torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.tensor([[4.0, 1.0], [0.0, 9.0]])
+DRAWN = torch.tensor([1.0, -2.0])
+
+
+def test_perturbations_by_hand() -> None:
+    assert LatentVariance()(Z_MEAN, Z_VAR, DRAWN).tolist() == [[5.0, 2.0], [0.0, -4.0]]
+    size = [12.5**0.5, 2**0.5]  # root mean square of each row
+    want = [[3 + 0.1 * size[0], 4 - 0.2 * size[0]], [0.1 * size[1], 2 - 0.2 * size[1]]]
+    torch.testing.assert_close(RelativeNoise(scale=0.1)(Z_MEAN, None, DRAWN), torch.tensor(want))
+    assert Dropout(scale=0.5)(Z_MEAN, None, torch.tensor([2.0, 0.0])).tolist() == [[6.0, 0.0], [0.0, 0.0]]
+
+
+def test_draws_have_their_distribution_and_are_seeded() -> None:
+    for name in PERTURBATIONS:
+        kind = make_part("perturbation", name, samples=200)
+        drawn, again = (kind.draw(50, torch.Generator().manual_seed(0)) for _ in range(2))
+        assert torch.equal(drawn, again) and drawn.shape == (200, 50)
+        assert drawn.mean().item() == pytest.approx(float(name == "dropout"), abs=0.05)
+    masks = Dropout(samples=200, scale=0.25).draw(50, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(masks.unique(), torch.tensor([0.0, 1 / 0.75]))
+    assert (masks == 0).double().mean().item() == pytest.approx(0.25, abs=0.02)
+    with pytest.raises(ValueError, match=r"perturbation.scale must be a number in \[0, 1\), got 1\.5"):
+        make_part("perturbation", "dropout", scale=1.5)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor, nn
 
+import tailwise
 from tailwise.distributions.members import Mixture
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
@@ -417,3 +418,19 @@ def test_a_state_of_other_bins_is_refused(other: Array, offset: float) -> None:
     model(np.arange(13) - 0.5).load_state_dict(state)
     with pytest.raises(ValueError, match="bins"):
         model(other).load_state_dict(state)
+
+
+@pytest.mark.parametrize("several", [list, tuple])
+def test_vir_has_one_target_and_says_what_takes_more(several: Callable[..., Any]) -> None:
+    _, y = data()
+    bins = LabelBins.from_labels(y)
+    with pytest.raises(TypeError, match=r'one target.* a list of them to tailwise.build_model\("vir", ...\)'):
+        VIR(nn.Linear(3, 5), 5, several([bins, bins]))
+    model = tailwise.build_model("vir", nn.Linear(3, 5), 5, [bins, bins])
+    assert model(torch.zeros(4, 3)).shape == (4, 2), "what the message tells to do works"
+
+
+def test_labels_in_place_of_bins_are_told_how_to_become_some() -> None:
+    _, y = data()
+    with pytest.raises(TypeError, match=r"not Tensor: make them with LabelBins.from_labels\(y\)"):
+        VIR(nn.Linear(3, 5), 5, y)  # type: ignore[arg-type]

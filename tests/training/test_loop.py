@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import runpy
@@ -22,7 +23,7 @@ from tailwise.labels.bins import LabelBins
 from tailwise.metrics import get_metric
 from tailwise.networks.network import Network
 from tailwise.training import loop as training
-from tailwise.training.loop import TensorData, fit, predict
+from tailwise.training.loop import TensorData, fit, predict, visible
 from tests.training.small_models import (
     BINS,
     ROWS,
@@ -399,3 +400,31 @@ def test_two_ranks_train_the_model_of_one(connected: Callable[..., Path]) -> Non
         counts, edges = rank["bins"]
         np.testing.assert_array_equal(counts, bins.counts)
         np.testing.assert_array_equal(edges, bins.edges)
+
+
+# -- lines of training -------------------------------------------------------------------------------
+
+
+def test_lines_are_visible_where_no_logging_is_set_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(training, "_SECONDS_BETWEEN", 3600.0)  # the machine may be slow
+    ours = logging.getLogger("tailwise")
+    root, before = logging.getLogger(), (ours.level, list(ours.handlers))
+    others, root.handlers = root.handlers, []
+    try:
+        with visible():
+            for text in ("one", "too soon"):
+                logging.getLogger("tailwise.training").info(text)
+            ours.warning("important")
+    finally:
+        root.handlers = others
+    assert capsys.readouterr().err.splitlines() == ["one", "important"]
+    assert (ours.level, ours.handlers) == before
+
+
+def test_a_log_of_the_users_own_gets_every_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="tailwise"), visible():
+        for text in ("one", "two"):
+            logging.getLogger("tailwise.training").info(text)
+    assert caplog.messages == ["one", "two"]
