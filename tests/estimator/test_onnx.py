@@ -239,11 +239,11 @@ def test_without_the_extra(whole: TailRegressor, tmp_path: Path, monkeypatch: py
 def test_an_export_that_went_wrong_is_not_written(
     tmp_path: Path, whole: TailRegressor, exported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tailwise.onnx import export
+    from tailwise.onnx import export, nodes
 
     for wrong in (other_scale, one_row_only):
         monkeypatch.setattr(export, "_traced", lambda *_, wrong=wrong: wrong(onnx.load(exported)))
-        monkeypatch.setattr(export, "put_trees", lambda *_: None)
+        monkeypatch.setattr(nodes.Front, "put", lambda *_: None)
         with pytest.raises(RuntimeError, match="would not predict as the model does"):
             whole.export_onnx(tmp_path / "m.onnx")
     assert not os.listdir(tmp_path)

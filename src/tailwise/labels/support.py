@@ -13,7 +13,6 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tailwise.labels.bins import Array, common_step
@@ -60,19 +59,14 @@ class LabelSupport:
         numbers, that repeat (at most half as many values as labels) and span at most 1,000 steps. Otherwise
         values that a tenth of the labels share are atoms.
         """
-        return cls.from_counts(*np.unique(y, return_counts=True))
-
-    @classmethod
-    def from_counts(cls, values: Array, counts: NDArray[np.int64]) -> LabelSupport:
-        """Return what `from_labels` does, from the distinct labels, ascending, and how often each occurs."""
-        total = int(counts.sum())
-        if total < MIN_LABELS or values.size < 2:
+        values, counts = np.unique(y, return_counts=True)
+        if y.size < MIN_LABELS or values.size < 2:
             return cls()
-        grid = _grid(values) if 2 * values.size <= total else ()
+        grid = _grid(values) if 2 * values.size <= y.size else ()
         if grid:
             return cls(grid)
         around = np.concatenate([[-math.inf], values, [math.inf]])
-        often = np.flatnonzero(counts >= ATOM_SHARE * total)
+        often = np.flatnonzero(counts >= ATOM_SHARE * y.size)
         atoms = tuple((float(values[k]), float(around[k]), float(around[k + 2])) for k in often)
         return cls((), atoms)
 

@@ -32,16 +32,9 @@ from tailwise.distributions.transform import Tabulated
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.support import LabelSupport
 from tailwise.model.model import Model
-from tailwise.onnx.nodes import (
-    BASE,
-    OUTPUTS,
-    check_exportable,
-    columns_inside,
-    put_trees,
-    raw_inputs,
-    takes_columns,
-)
+from tailwise.onnx.nodes import BASE, OUTPUTS, columns_inside, takes_columns, tree_nodes
 from tailwise.onnx.student_t import StudentTails, traceable
+from tailwise.tables.inputs import as_pandas
 from tailwise.writing import write_atomically
 
 Floats = NDArray[np.float64]
@@ -78,21 +71,22 @@ def export_onnx(
     """
     levels = tuple(float(q) for q in quantiles)
     _check_can_be_exported(model, levels, coverage, rare)
-    if raw_columns:
-        columns_inside(model.table.encoder)  # refuses columns before the work, not after it
+    # Columns and bases are refused before the work, not after it.
+    columns = columns_inside(model.table.encoder) if raw_columns else []
+    trees = tree_nodes(model.base.targets, model.latent_bins) if model.base.targets else None
     graph = _Graph(model, levels, coverage, rare).eval()
     rows = graph.rows_to_check()
     inputs = [rows]
-    if model.base.targets:
-        columns = zip(model.base.targets, model.latent_bins, strict=True)
-        base = [(target.latent(rows.numpy()) - b.location) / b.scale for target, b in columns]
+    if trees is not None:
+        targets = zip(model.base.targets, model.latent_bins, strict=True)
+        base = [(target.latent(rows.numpy()) - b.location) / b.scale for target, b in targets]
         inputs.append(torch.from_numpy(np.stack(base, axis=1)))
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # the exporter's, about itself
         wanted = graph(*inputs)  # fills caches with real tensors, too
         proto = _traced(graph, [value[:7] for value in inputs])
-    if model.base.targets:
-        put_trees(proto, model.base.targets, model.latent_bins)
+    if trees is not None:
+        trees.put(proto)
     # Under a label prior there is no emphasis.
     emphases = [None if math.isnan(target.emphasis) else target.emphasis for target in model.targets]
     for key, value in {
@@ -109,7 +103,7 @@ def export_onnx(
     data: bytes = proto.SerializeToString()
     _verify(data, rows, wanted, graph)
     if raw_columns:
-        data = takes_columns(proto, model.table.encoder).SerializeToString()
+        data = takes_columns(proto, columns).SerializeToString()
     path = Path(path)
     write_atomically(path, lambda part: part.write_bytes(data))
     return path
@@ -137,9 +131,6 @@ def _check_can_be_exported(
     for what, there in refused.items():
         if there:
             raise ValueError(f"an ONNX file cannot hold {what}")
-    for target in model.base.targets:
-        for model in target.models:
-            check_exportable(model)
     if not all(0 < level < 1 for level in levels):
         raise ValueError(f"quantile levels must lie between 0 and 1, got {list(levels)}")
     if coverage is not None:
@@ -153,7 +144,12 @@ def column_inputs(model: Model, x: Any) -> dict[str, NDArray[Any]]:
 
     The result is what ``session.run`` of onnxruntime takes: the name of each input and its values, (N,).
     """
-    return raw_inputs(model.table.encoder, x)
+    encoder = model.table.encoder
+    columns = columns_inside(encoder)
+    if not encoder.encoders:
+        return dict(zip((column.input for column in columns), encoder.matrix(x).T, strict=True))
+    table = as_pandas(x)
+    return {column.input: column.values(table[column.name]) for column in columns}
 
 
 def require_onnx() -> None:

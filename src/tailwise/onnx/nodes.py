@@ -21,7 +21,6 @@ from tailwise.model.base import CrossFitted
 from tailwise.model.trees import BoostedTrees
 from tailwise.tables.column_encoders import LARGEST, CategoryColumn, DateColumn, NumberColumn, TextColumn
 from tailwise.tables.encode import TablePreprocessor
-from tailwise.tables.inputs import as_pandas
 
 BASE = "base"
 """Name of the value that the trees hand to the networks, (N, T) float64."""
@@ -40,7 +39,7 @@ _CAN = (
 )
 
 
-class _Front:
+class Front:
     """Nodes and constants to put in front of a graph, in order; each method returns the name of a value."""
 
     def __init__(self, prefix: str) -> None:
@@ -68,9 +67,13 @@ class _Front:
         return self.add("Cast", value, to=helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
 
     def put(self, proto: Any) -> None:
-        """Put the nodes in front of those of a model."""
+        """Put the nodes in front of those of a model. What they compute is no longer an input."""
         from onnx import helper
 
+        computed = {name for node in self.nodes for name in node.output}
+        inputs = [value for value in proto.graph.input if value.name not in computed]
+        del proto.graph.input[:]
+        proto.graph.input.extend(inputs)
         nodes = [*self.nodes, *proto.graph.node]
         del proto.graph.node[:]
         proto.graph.node.extend(nodes)
@@ -79,24 +82,13 @@ class _Front:
             proto.opset_import.append(helper.make_opsetid(_ML, _ML_OPSET))
 
 
-def check_exportable(base: Any) -> None:
-    """Raise an error if a model with this fitted base cannot be exported as ONNX."""
-    trees = isinstance(base, BoostedTrees | HistGradientBoostingRegressor)
-    if not trees and _library(base) not in ("catboost", "lightgbm"):
-        raise ValueError(f"a base of type {type(base).__name__} cannot be exported as ONNX. {_CAN}")
-
-
-def _library(model: Any) -> str:
-    return type(model).__module__.partition(".")[0]
-
-
-def put_trees(proto: Any, bases: Sequence[CrossFitted], bins: Sequence[LabelBins]) -> None:
-    """Let an ONNX model compute its input `BASE` (N, T) from its input ``x`` (N, F), both float64.
+def tree_nodes(bases: Sequence[CrossFitted], bins: Sequence[LabelBins]) -> Front:
+    """Return nodes that compute the input `BASE` (N, T) of a graph from its input ``x`` (N, F), both float64.
 
     The base is standardised by the bins of latent labels, as networks take it. NaN is missing, and so is an
     infinity.
     """
-    front = _Front("base/")
+    front = Front("base/")
     x = front.add("Where", front.add("IsInf", "x"), front.constant(np.nan), "x")
     x32 = front.cast(x, np.float32)
     models = [model for base in bases for model in base.models]
@@ -108,19 +100,19 @@ def put_trees(proto: Any, bases: Sequence[CrossFitted], bins: Sequence[LabelBins
     predicted = front.cast(front.add("Concat", *trees, axis=1), np.float64)
     scaled = front.add("MatMul", predicted, front.constant(factors))
     front.add("Add", scaled, front.constant(shift), result=BASE)
-    front.put(proto)
-    inputs = [value for value in proto.graph.input if value.name != BASE]
-    del proto.graph.input[:]
-    proto.graph.input.extend(inputs)
+    return front
 
 
-def _add_trees(front: _Front, model: Any, x: str, x32: str) -> str:
+def _add_trees(front: Front, model: Any, x: str, x32: str) -> str:
     """Add one model as a TreeEnsembleRegressor of x (float64) or of x32 (float32)."""
+    library = type(model).__module__.partition(".")[0]
     try:
-        if _library(model) == "catboost":
+        if library == "catboost":
             node, values = _catboost_node(model), x32  # CatBoost itself compares in float32
-        else:
+        elif library == "lightgbm" or isinstance(model, BoostedTrees | HistGradientBoostingRegressor):
             node, values = _tree_node(BoostedTrees.of(model)), x
+        else:
+            raise ValueError("it is no model of boosted trees")
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{type(model).__name__} cannot be exported as ONNX ({reason}). {_CAN}") from error
@@ -178,6 +170,13 @@ class Column(NamedTuple):
         """Name of the input of the graph."""
         return f"{self.name}_column" if self.name in OUTPUTS else self.name
 
+    def values(self, cells: Any) -> NDArray[Any]:
+        """Return cells of the column as values of the input. (N,)"""
+        if isinstance(self.encoder, NumberColumn):
+            return self.encoder.encode(cells)[:, 0].astype(np.float64)
+        texts = ["" if missing else str(cell) for cell, missing in zip(cells, cells.isna(), strict=True)]
+        return np.array(["" if text.isspace() else text for text in texts], dtype=object)
+
 
 def columns_inside(preprocessor: TablePreprocessor) -> list[Column]:
     """Return the columns in the order of the matrix; one that is neither number nor category is an error."""
@@ -201,7 +200,7 @@ def columns_inside(preprocessor: TablePreprocessor) -> list[Column]:
     return columns
 
 
-def takes_columns(proto: Any, preprocessor: TablePreprocessor) -> Any:
+def takes_columns(proto: Any, columns: Sequence[Column]) -> Any:
     """Return an ONNX model whose inputs are columns, each (N,), from one whose input is ``x`` (N, F).
 
     `KINDS` says what they are. A category that training did not have is no known value. The metadata
@@ -210,15 +209,14 @@ def takes_columns(proto: Any, preprocessor: TablePreprocessor) -> Any:
     from onnx import compose, helper
 
     proto = compose.add_prefix(proto, _INSIDE, rename_outputs=False)
-    front, inputs, encoded = _Front(_INSIDE), {}, []
-    for column in columns_inside(preprocessor):
+    front, inputs, encoded = Front(_INSIDE), {}, []
+    for column in columns:
         category = isinstance(column.encoder, CategoryColumn)
         inputs[column.input] = KINDS["category" if category else "number"]
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(np.str_ if category else np.float64))
         value = helper.make_tensor_value_info(column.input, kind, ["rows"], inputs[column.input])
         proto.graph.input.append(value)
         encoded.append(_one_hot(front, column) if category else _number(front, column))
-    del proto.graph.input[0]  # x
     front.add("Concat", *encoded, result=f"{_INSIDE}x", axis=1)
     front.put(proto)
     entry = proto.metadata_props.add()
@@ -226,24 +224,7 @@ def takes_columns(proto: Any, preprocessor: TablePreprocessor) -> Any:
     return proto
 
 
-def raw_inputs(preprocessor: TablePreprocessor, x: Any) -> dict[str, NDArray[Any]]:
-    """Return the rows of a table as the inputs of a model made by `takes_columns`, each (N,)."""
-    columns = columns_inside(preprocessor)
-    if not preprocessor.encoders:
-        matrix = preprocessor.matrix(x)
-        return {column.input: matrix[:, k] for k, column in enumerate(columns)}
-    table = as_pandas(x)
-    return {column.input: _values(column, table[column.name]) for column in columns}
-
-
-def _values(column: Column, cells: Any) -> NDArray[Any]:
-    if isinstance(column.encoder, NumberColumn):
-        return column.encoder.encode(cells)[:, 0].astype(np.float64)
-    texts = ["" if missing else str(cell) for cell, missing in zip(cells, cells.isna(), strict=True)]
-    return np.array(["" if text.isspace() else text for text in texts], dtype=object)
-
-
-def _number(front: _Front, column: Column) -> str:
+def _number(front: Front, column: Column) -> str:
     """A number as a matrix of one column. (N,) -> (N, 1)"""
     value = column.input
     if column.encoder is not None:
@@ -252,7 +233,7 @@ def _number(front: _Front, column: Column) -> str:
     return front.add("Unsqueeze", value, front.constant([1], np.int64))
 
 
-def _one_hot(front: _Front, column: Column) -> str:
+def _one_hot(front: Front, column: Column) -> str:
     """A category as a matrix of zeros and at most one 1 a row. (N,) -> (N, categories)"""
     assert isinstance(column.encoder, CategoryColumn)
     place = column.encoder.places
