@@ -234,7 +234,7 @@ ATTACKS: dict[str, dict[tuple[Any, ...], list[Any]]] = {
         ("table", "encoders", 3, "values"): [["b", "a"], [5, "a"], ["a"]],
         (*DAY, "zone"): ["dateutil//etc/passwd", "/etc/passwd", "../../etc/passwd", "nowhere"],
         (*DAY, "shape"): ["%d" * 1000],
-        (*DAY, "parts"): [["__class__"], ["day", "year"], []],
+        (*DAY, "hours"): ["__class__", 1],
     },
     "catboost": {(*MODEL, "missing"): [["x"] * 3, ["AsIs"]], ("bases", 0, "scale"): [0, -1]},
     "lightgbm": {(*MODEL, "features"): [10**9, 2]},

@@ -21,14 +21,6 @@ from tests.prediction_samples import KINDS, at_zero, make
 # ---------------------------------------------------------------- values by hand
 
 
-def test_accuracy_by_hand():
-    predicted, y = at_zero([1.0, -2.0, 4.0])
-    assert m.mae(predicted, y) == pytest.approx(7 / 3)
-    assert m.mse(predicted, y) == pytest.approx(7)
-    assert m.rmse(predicted, y) == pytest.approx(math.sqrt(7))
-    assert m.gm(predicted, y) == pytest.approx(2)
-
-
 def test_depth_by_hand():
     predicted = Normal(torch.tensor([1.2, 1.5, 1.9, 0.6, -1.0]), 1.0)
     y = [1.0, 1.0, 1.0, 1.0, 1.0]
@@ -136,12 +128,6 @@ def test_ause_equals_brute_force(kind, by, n):
         gap = np.abs(gap[1:]) / np.abs(gap[1:]).max()
         reference = np.trapezoid(gap, np.linspace(0, 1, n - 1))
         assert m.ause(predicted, y, form="reference") == pytest.approx(reference, rel=1e-9, abs=1e-12)
-
-
-def test_ause_by_hand():
-    # Errors 1, 3, 2 removed in the order 2, 3, 1 leave 2, 2, 1; the oracle leaves 2, 1.5, 1.
-    predicted, y = at_zero([1.0, 3.0, 2.0], torch.tensor([1.0, 2.0, 3.0]).double())
-    assert m.ause(predicted, y) == pytest.approx(0.5 / 3 / 2)
 
 
 # ---------------------------------------------------------------- laws

@@ -15,7 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -237,8 +237,7 @@ def _bumps(labels: Array, rare: NDArray[np.bool_]) -> list[Rows]:
     return np.split(order, np.flatnonzero(np.diff(rare[order])) + 1)
 
 
-@dataclass(frozen=True)
-class _Synthetic:
+class _Synthetic(NamedTuple):
     numbers: Array  # (M, P)
     sources: Rows  # (M, C): the row that each category is copied from
     labels: Array  # (M,)
@@ -321,7 +320,7 @@ def _resampled(
     bumps = _bumps(labels, rare)
     equal = round(labels.size / len(bumps))
     kept: list[Rows] = []
-    made: list[_Synthetic] = []
+    made = [_Synthetic(table.numbers[:0], table.codes[:0], labels[:0])]
     for bump in bumps:  # no rare row is dropped, and no normal one repeated
         if rare[bump[0]]:
             kept.append(bump)
@@ -329,9 +328,8 @@ def _resampled(
         else:
             kept.append(rng.permutation(bump)[: max(equal, 1)])
     rows = np.sort(np.concatenate(kept))
-    numbers = np.concatenate([table.numbers[:0], *(part.numbers for part in made)])
-    sources = np.concatenate([table.codes[:0], *(part.sources for part in made)])
-    new_labels = np.concatenate([labels[rows], *(part.labels for part in made)])
+    numbers, sources, made_labels = (np.concatenate(parts) for parts in zip(*made, strict=True))
+    new_labels = np.append(labels[rows], made_labels)
     new_y = pd.Series(new_labels, name=y.name) if isinstance(y, pd.Series) else new_labels
     return table.build(rows, numbers, sources), new_y
 

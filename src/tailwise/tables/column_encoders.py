@@ -138,6 +138,10 @@ class CategoryColumn(ColumnEncoder):
     seen_once: Fraction
     """Share of the training rows whose category occurred once."""
 
+    def __post_init__(self) -> None:
+        if list(self.values) != sorted(set(self.values)):
+            raise ValueError("categories must be different texts in order")
+
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the numbers that the column becomes."""
