@@ -12,6 +12,7 @@ import threading
 import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -216,35 +217,28 @@ def _digest(names: Sequence[str], files: PictureFiles) -> str:
 
 
 def _mapped(path: Path, mode: Literal["c", "r+"]) -> Any:
-    """Map a file of pixels; in mode "c" it can be changed in memory only, as tensors require."""
+    """Map a file of an array; in mode "c" it can be changed in memory only, as tensors require."""
     return np.load(path, mmap_mode=mode, allow_pickle=False)
 
 
 def _open(folder: Path, stem: str, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """Open both files for writing; create those that are missing or do not fit."""
+    """Open both files for writing; create them if one of them is missing or does not fit."""
     pixels, state = folder / f"{stem}.npy", folder / f"{stem}.state"
-    if not (
-        pixels.is_file() and state.is_file() and state.stat().st_size == shape[0] and _fits(pixels, shape)
-    ):
-        folder.mkdir(parents=True, exist_ok=True)
-        need, free = int(np.prod(shape)), shutil.disk_usage(folder).free
-        if need > free:
-            raise ImageError(
-                f"{folder} has {free / 1e9:.1f} GB left, but the decoded pictures take {need / 1e9:.1f} GB: "
-                "set TAILWISE_CACHE to another folder, or choose a smaller size"
-            )
-        state.unlink(missing_ok=True)
-        write_atomically(pixels, lambda to: open_memmap(to, "w+", np.uint8, shape))
-        write_atomically(state, lambda to: to.write_bytes(bytes(shape[0])))
-    return _mapped(pixels, "r+"), np.memmap(state, np.uint8, "r+")
-
-
-def _fits(path: Path, shape: tuple[int, ...]) -> bool:
-    try:
-        pixels = _mapped(path, "c")
-    except (OSError, ValueError):
-        return False
-    return bool(pixels.shape == shape and pixels.dtype == np.uint8)
+    with suppress(OSError, ValueError, EOFError):
+        arrays = _mapped(pixels, "r+"), _mapped(state, "r+")
+        if arrays[0].shape == shape and arrays[1].shape == shape[:1]:
+            return arrays
+    folder.mkdir(parents=True, exist_ok=True)
+    need, free = int(np.prod(shape)), shutil.disk_usage(folder).free
+    if need > free:
+        raise ImageError(
+            f"{folder} has {free / 1e9:.1f} GB left, but the decoded pictures take {need / 1e9:.1f} GB: "
+            "set TAILWISE_CACHE to another folder, or choose a smaller size"
+        )
+    state.unlink(missing_ok=True)  # which pictures are done is said of no other pixels
+    write_atomically(pixels, lambda to: open_memmap(to, "w+", np.uint8, shape))
+    write_atomically(state, lambda to: open_memmap(to, "w+", np.uint8, shape[:1]))
+    return _mapped(pixels, "r+"), _mapped(state, "r+")
 
 
 def _decode_rows(
