@@ -262,11 +262,8 @@ class Tail(nn.Module):
         now = self.get_extra_state()
         tolerance = 1e-6 * np.diff(self.bins.edges).min()
         if state.shape != now.shape or not torch.allclose(state.to(now), now, rtol=0, atol=tolerance):
-            words = "{} bins from {:g} to {:g} of labels with mean {:g} and spread {:g}"
-            theirs, ours = (
-                words.format(len(of) - 3, of[2], of[-1], of[0], of[1])
-                for of in (state.tolist(), now.tolist())
-            )
+            words = "{} bins from {:g} to {:g}"
+            theirs, ours = (words.format(len(of) - 3, of[2], of[-1]) for of in (state.tolist(), now.tolist()))
             raise ValueError(
                 f"this state was trained with {theirs}, but the model has {ours}: build it with the same bins"
             )
