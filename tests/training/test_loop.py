@@ -305,10 +305,9 @@ RANKS = dedent(
     bins = LabelBins.from_labels(y)
     weight = torch.rand(41, generator=generator)
 
-    def model(norm=False, **options):
+    def model():
         torch.manual_seed(7)
-        middle = nn.BatchNorm1d(8) if norm else nn.Identity()
-        return VIR(nn.Sequential(nn.Linear(5, 8), middle, nn.ReLU(), nn.Dropout(0.2)), 8, bins, **options)
+        return VIR(nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.2)), 8, bins)
 
     def main(folder, ranks):
         def run(trained, data=(x, y, weight / weight.mean()), valid=(x, y), checkpoint=None, **changes):
@@ -324,7 +323,7 @@ RANKS = dedent(
         runs["resumed"] = run(model(), checkpoint=folder / f"{ranks}.pt")
         if ranks == 2:
             rank = torch.distributed.get_rank()
-            runs["loader"] = run(model(norm=True), valid=DataLoader(TensorDataset(x, y), 9), shards=None)
+            runs["loader"] = run(model(), valid=DataLoader(TensorDataset(x, y), 9), shards=None)
             found = shared_bins(y[rank::2])
             runs["bins"] = torch.tensor(found.counts), torch.tensor(found.edges)
             prediction, labels = all_predictions(predict(model(), x[rank::2]), y[rank::2])

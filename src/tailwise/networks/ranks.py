@@ -72,19 +72,6 @@ def share_weights(model: nn.Module) -> None:
             dist.broadcast(tensor, 0)
 
 
-@torch.no_grad()
-def average_batch_statistics(model: nn.Module) -> None:
-    """Average what batch normalisation has recorded over the ranks, so that all predict the same."""
-    ranks = rank_and_ranks()[1]
-    if ranks == 1:
-        return
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None:
-            for recorded in (module.running_mean, module.running_var):
-                if recorded is not None:
-                    recorded.copy_(sum_over_ranks(recorded) / ranks)
-
-
 def shared_bins(y: ArrayLike | Tensor, **options: Any) -> LabelBins:
     """Return the label bins of all ranks together. Each rank passes its own labels. y: (N,)
 

@@ -30,7 +30,6 @@ from tailwise.metrics.regions import get_metric
 from tailwise.networks.draws import drawing_from, seeded_weights
 from tailwise.networks.network import Network
 from tailwise.networks.ranks import (
-    average_batch_statistics,
     gathered,
     on_first,
     rank_and_ranks,
@@ -258,7 +257,6 @@ class _Loop:
         if steps == 0:
             raise ValueError("the training data has no batch: the loader is empty or exhausted")
         self.model.end_epoch()
-        average_batch_statistics(self.model)
         return _averaged({name: float(total) for name, total in self.step.sums.items()}, rows)
 
     def _watch(self, epoch: int, step: int, shards: Sequence[Batch]) -> None:
