@@ -20,9 +20,9 @@ from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model, get_method
 from tailwise.resampling.smogn import RESAMPLERS
 from tailwise.training.loop import TensorData, fit, predict
-from tailwise_bench.networks.sentence_pairs import BatchesByLength
 from tailwise_bench.problem import Problem
 from tailwise_bench.recipe import Recipe, sorted_options
+from tailwise_bench.sources.sentence_pairs import BatchesByLength
 from tailwise_bench.spaces import Space, search_space
 from tailwise_bench.trace import trace_of
 

@@ -15,7 +15,7 @@ from tailwise.training.config import AtLeastOne
 from tailwise_bench.holes import with_hole
 from tailwise_bench.problem import MAX_ROWS, DataSet
 from tailwise_bench.recipe import TABLES, DataKind, Recipe, check_options
-from tailwise_bench.sources.depth_maps import DEPTH_MAPS
+from tailwise_bench.sources.depth import DEPTH_MAPS
 from tailwise_bench.sources.faces import FACES
 from tailwise_bench.sources.sentence_pairs import PAIRS
 from tailwise_bench.statistics import PLANNED

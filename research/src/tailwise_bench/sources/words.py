@@ -8,16 +8,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 PADDING, UNKNOWN, FIRST_WORD = 0, 1, 2
 """Ids of padding, of every word that is not in the vocabulary, and of its first word."""
+LONGEST = 40
+"""Words of a sentence that are read."""
 
 _QUOTES = str.maketrans("’‘´`“”„«»", '\'\'\'\'"""""')
 # UTF-8 that was misread as Central European Macintosh text, as in some sentences of STS-B.
@@ -84,14 +85,14 @@ class Vocabulary:
     words: tuple[str, ...]
 
     @classmethod
-    def build(cls, sentences: Iterable[str], *, vectors: Path | None = None) -> Vocabulary:
+    def build(cls, sentences: Iterable[str], known: Collection[str] = ()) -> Vocabulary:
         """Return the vocabulary of the training sentences, the most frequent words first.
 
-        With a file of word `vectors`, a word without a vector is split into words with one, if possible.
-        All words of the file are added too, because their vectors carry their meaning even if no training
+        A word that is not one of the `known` words, which have vectors, is split into such words, if
+        possible. All of them are added too, because their vectors carry their meaning even if no training
         sentence contains them.
         """
-        known = dict.fromkeys(_stored(vectors)[0] if vectors is not None else ())
+        known = dict.fromkeys(known)
         seen: Counter[str] = Counter()
         for token, count in Counter(token for text in sentences for token in tokenize(text)).items():
             for piece in _pieces(token, known):
@@ -106,21 +107,18 @@ class Vocabulary:
     def _ids(self) -> dict[str, int]:
         return {word: place for place, word in enumerate(self.words, start=FIRST_WORD)}
 
-    def encode(self, sentence: str, most: int = 40) -> list[int]:
-        """Return the ids of a sentence's words: at least one, at most so many."""
+    def encode(self, sentence: str) -> list[int]:
+        """Return the ids of a sentence's words: at least one, at most `LONGEST`."""
         pieces = (piece for token in tokenize(sentence) for piece in _pieces(token, self._ids))
-        return [self._ids.get(piece, UNKNOWN) for piece in pieces][:most] or [UNKNOWN]
+        return [self._ids.get(piece, UNKNOWN) for piece in pieces][:LONGEST] or [UNKNOWN]
 
-    def encode_pairs(self, first: Sequence[str], second: Sequence[str], most: int = 40) -> NDArray[np.int32]:
+    def encode_pairs(self, pairs: Iterable[tuple[str, str]]) -> NDArray[np.int32]:
         """Return word ids, padded on the right to the longest sentence of these pairs. (N, 2, L)"""
-        rows = [
-            [self.encode(sentence, most) for sentence in pair] for pair in zip(first, second, strict=True)
-        ]
-        ids = np.full((len(rows), 2, max(len(row) for pair in rows for row in pair)), PADDING, np.int32)
-        for n, pair in enumerate(rows):
-            for place, row in enumerate(pair):
-                ids[n, place, : len(row)] = row
-        return ids
+        rows = [self.encode(sentence) for pair in pairs for sentence in pair]
+        ids = np.full((len(rows), max(map(len, rows))), PADDING, np.int32)
+        for place, row in enumerate(rows):
+            ids[place, : len(row)] = row
+        return ids.reshape(-1, 2, ids.shape[1])
 
 
 def _pieces(token: str, known: Container[str]) -> Sequence[str]:
@@ -156,20 +154,15 @@ def _rounded(number: str) -> Iterator[str]:
             yield from (str(short), f"{short:,}")
 
 
-def _stored(path: Path) -> tuple[list[str], NDArray[np.float32]]:
-    """Return the words and vectors of an npz file with ``words`` (W,) and ``vectors`` (W, D)."""
-    with np.load(path, allow_pickle=False) as stored:
-        return stored["words"].tolist(), stored["vectors"].astype(np.float32)
+def word_vectors(
+    words: Sequence[str], vectors: NDArray[np.float32], vocabulary: Vocabulary
+) -> NDArray[np.float32]:
+    """Return a vector for every id of the vocabulary, from those of some words. (W, D) -> (V, D)
 
-
-def word_vectors(path: Path, vocabulary: Vocabulary) -> NDArray[np.float32]:
-    """Return a vector for every id of the vocabulary. (V, D)
-
-    Padding is all zeros; the unknown word is the mean of the vectors found. A word that the file lacks gets a
-    random vector of the same mean and spread, so that the network sees whether both sentences contain the
+    Padding is all zeros; the unknown word is the mean of the vectors in use. A word without a vector gets a
+    random one of the same mean and spread, so that the network sees whether both sentences contain the
     same name.
     """
-    words, vectors = _stored(path)
     rows = {word: row for row, word in enumerate(words)}
     present = np.array([word in rows for word in vocabulary.words])
     known = vectors[[rows[word] for word in vocabulary.words if word in rows]]

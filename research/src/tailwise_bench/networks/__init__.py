@@ -1,1 +1,0 @@
-"""Networks for sentence pairs and depth maps."""
