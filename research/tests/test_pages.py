@@ -1,6 +1,5 @@
 """Pages are what their command writes; statistics by hand."""
 
-import html
 import json
 import math
 import re
@@ -16,9 +15,10 @@ from research.tests.conftest import RESULTS
 from tailwise.report.results import read_results
 from tailwise_bench.choose import choose_contenders
 from tailwise_bench.cli import app
+from tailwise_bench.picture import write_picture
 from tailwise_bench.pivot import number, pivot, with_spread
 from tailwise_bench.recipe import Recipe
-from tailwise_bench.statistics import MARK, Figure, Results, changes, effect, holm, p_values, planned
+from tailwise_bench.statistics import MARK, Figure, Results, by_seed, effect, holm, p_values, planned
 from tailwise_bench.suites import BUNDLED
 
 COMMIT = re.compile(r"commits? [0-9a-f]{7}")
@@ -43,26 +43,14 @@ def tables(page: str) -> list[str]:
     return [line.replace(" †", "") for line in page.splitlines() if line.startswith("|")]
 
 
-PICTURE = re.compile(r"tailwise-bench page (\S+) --picture (\S+\.svg)")
-POINT = re.compile(r'<g clip-path="[^"]*">\s*<use xlink:href="#\w+" x="([\d.]+)" y="([\d.]+)"')
-
-
-def test_pictures_in_the_text_have_the_points_and_names_of_their_lines() -> None:
-    root = RESULTS.parents[1]
-    found = {
-        pair for page in (root / "docs").glob("*.md") for pair in PICTURE.findall(page.read_text("utf-8"))
-    }
-    assert found
-    for name, picture in found:
-        lines, svg = Results(read_results(RESULTS / f"{name}.jsonl")), (root / picture).read_text("utf-8")
-        regions = Figure("mae", "many"), Figure("mae", "few")
-        at = np.array(POINT.findall(svg), float)
-        ours = np.array([[lines.relative(of, m, "vanilla") for of in regions] for m in lines.methods])
-        assert len(at) == len(ours)
-        for drawn, ratios in zip(at.T, ours.T, strict=True):  # an axis is linear
-            np.testing.assert_allclose(drawn, np.polyval(np.polyfit(ratios, drawn, 1), ratios), atol=0.01)
-        for title in lines.titles.values():  # without marks of methods that have changed since
-            assert f">{html.escape(title.removesuffix(MARK), quote=False)}<" in svg.replace(MARK, "")
+@pytest.mark.slow  # a part of `make docs`
+def test_pictures_in_the_text_are_what_their_command_draws(tmp_path: Path) -> None:
+    root, command = RESULTS.parents[1], re.compile(r"tailwise-bench page (\S+) --picture (\S+\.svg)")
+    texts = [page.read_text("utf-8") for page in (root / "docs").glob("*.md")]
+    (pair,) = {pair for text in texts for pair in command.findall(text)}
+    drawn = write_picture(Results(read_results(RESULTS / f"{pair[0]}.jsonl")), tmp_path / Path(pair[1]).name)
+    svgs = [path.read_text("utf-8").replace(MARK, "") for path in (drawn, root / pair[1])]
+    assert svgs[0] == svgs[1]  # without marks of methods that have changed since
 
 
 def test_every_page_is_listed_and_names_a_command_or_its_commit() -> None:
@@ -116,7 +104,7 @@ def test_tests_are_paired_t_tests_with_holms_correction() -> None:
     results = Results(records(errors))
     found = p_values(results, Figure("mae"), "a")
     logs = {m: np.log(np.array(e) / np.array(errors["a"])).mean(axis=0) for m, e in errors.items()}
-    assert changes(results, Figure("mae"), "b", "a", "seeds") == pytest.approx(logs["b"])
+    assert by_seed(results.changes(Figure("mae"), "b", "a")) == pytest.approx(logs["b"])
     alone = [stats.ttest_1samp(logs[method], 0).pvalue for method in ("b", "c")]
     assert [found["b"], found["c"]] == pytest.approx([2 * alone[0], alone[1]])
     assert holm([0.01, math.nan, 0.04, 0.03]) == [0.03, pytest.approx(math.nan, nan_ok=True), 0.06, 0.06]

@@ -19,7 +19,7 @@ from tailwise.writing import write_atomically
 from tailwise_bench.choose import groups
 from tailwise_bench.estimators import BEST, FORMS, RARE, REFERENCE, all_estimators
 from tailwise_bench.own_splits import pairs_page, regions_page
-from tailwise_bench.pivot import Cell, fixed, means, nanmean, number, p_value, pivot
+from tailwise_bench.pivot import Cell, fixed, means, number, p_value, pivot
 from tailwise_bench.recipe import BALANCED_OTHERWISE
 from tailwise_bench.statistics import (
     HEADLINES,
@@ -27,8 +27,9 @@ from tailwise_bench.statistics import (
     Effect,
     Figure,
     Results,
-    changes,
+    by_seed,
     effect,
+    nanmean,
     p_values,
     planned,
 )
@@ -305,15 +306,14 @@ def _group(results: Results, rows: Mapping[str, str], whole: str) -> list[str]:
     ]
     tested = p_values(results, TESTED, whole)
 
-    def by_seed(figure: Figure, method: str) -> str:
+    def share(figure: Figure, method: str) -> str:
         values = results.relative_by_seed(figure, method, whole)
-        known = values[~np.isnan(values)]
-        if not known.size:
+        if not values.size:
             return "-"
         sign = "" if figure.metric in RATIOS else "+"
-        return f"{known.mean():{sign}.3f}" + (f" ± {known.std(ddof=1):.3f}" if known.size > 1 else "")
+        return f"{values.mean():{sign}.3f}" + (f" ± {values.std(ddof=1):.3f}" if values.size > 1 else "")
 
-    shares: dict[str, Cell] = {f.name: partial(by_seed, f) for f in figures}
+    shares: dict[str, Cell] = {f.name: partial(share, f) for f in figures}
     shares[f"{TESTED.name}: Holm p over seeds"] = lambda m: p_value(tested.get(m, math.nan))
     by_data = means(results, {data: (TESTED, data) for data in results.data}, bold=False)
     return [
@@ -372,22 +372,22 @@ def estimator_page(suite: Suite, results: Results, times: Times) -> dict[str, An
     def ratio(figure: Figure, method: str) -> tuple[str, float]:
         values = np.ones(1)
         if method != base:
-            values = np.exp(changes(results, figure, method, base, "seeds"))
+            values = np.exp(by_seed(results.changes(figure, method, base)))
         if not values.size:
             return "-", math.nan
         spread = f" ± {values.std(ddof=1):.3f}" if values.size > 1 else ""
         return f"{values.mean():.3f}{spread}", float(values.mean())
 
     def ahead(figure: Figure, method: str) -> str:
-        by_table = changes(results, figure, method, base, "data")
+        by_table = results.changes(figure, method, base).groupby(level=0).mean()
         return "-" if method == base else f"{int((by_table < 0).sum())}/{by_table.size}"
 
     def divided(figure: Figure, method: str) -> str:
         return fixed(results.relative(figure, method, base))
 
     def width(labels: str, method: str) -> str:
-        by_table = changes(results, Figure("width", labels), method, base, "data")
-        return fixed(1.0 if method == base else math.exp(by_table.mean()) if by_table.size else math.nan)
+        by_table = results.changes(Figure("width", labels), method, base).groupby(level=0).mean()
+        return fixed(math.exp(nanmean(by_table)))
 
     def seconds(table: str, method: str) -> str:
         return number(nanmean(run["seconds"]["fit"] for run in results.runs(table, method).values()), 2)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
-
 from tailwise_bench.statistics import Figure, Results
 
 Cell = Callable[[str], str | tuple[str, float]]
@@ -56,12 +54,6 @@ def p_value(p: float) -> str:
 def fixed(value: float, form: str = ".3f") -> str:
     """Format with a fixed number of decimals; ``-`` for NaN."""
     return "-" if math.isnan(value) else f"{value:{form}}"
-
-
-def nanmean(values: Iterable[float]) -> float:
-    """Return the mean of the numbers that are known; NaN if none is."""
-    known = [value for value in values if not math.isnan(value)]
-    return float(np.mean(known)) if known else math.nan
 
 
 def means(

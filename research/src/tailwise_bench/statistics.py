@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from tailwise.metrics.regions import get_metric
@@ -28,14 +28,12 @@ class Figure(RunFigure):
         """Convert a value so that less is better."""
         return math.nan if math.isnan(value) else get_metric(self.metric).loss(value)
 
-    def change(self, other: float, reference: float) -> float:
-        """Return how much worse another value is than the reference, on a scale that data sets share.
+    def level(self, value: float) -> float:
+        """Return a value on a scale that data sets share, on which differences compare.
 
-        It is the logarithm of the ratio for metrics in label units, and else the difference of losses.
+        It is the logarithm for metrics in label units, and else the loss.
         """
-        if self.metric in RATIOS:
-            return math.log(max(other, 1e-300) / max(reference, 1e-300))
-        return self.loss(other) - self.loss(reference)
+        return math.log(max(value, 1e-300)) if self.metric in RATIOS else self.loss(value)
 
 
 MARK = " †"
@@ -106,20 +104,14 @@ class Results(RunResults):
 
         Ties get the mean of their ranks. A contender without a run on some data set has no rank (NaN).
         """
-        ranks = []
-        for data in self.data:
-            loss = [figure.loss(self.mean_std(figure, data, method)[0]) for method in self.methods]
-            if not np.isnan(loss).all():
-                ranks.append(stats.rankdata(loss, nan_policy="omit"))
-        if not ranks:
-            return dict.fromkeys(self.methods, math.nan)
-        return dict(zip(self.methods, np.mean(ranks, axis=0).tolist(), strict=True))
+        losses = pd.DataFrame({m: map(figure.loss, self.means(figure, m)) for m in self.methods})
+        ranks = losses.dropna(how="all").rank(axis=1).mean(skipna=False)
+        return {method: float(ranks[method]) for method in self.methods}
 
     def relative(self, figure: Figure, method: str, reference: str) -> float:
         """Return the mean change against a reference over data sets; for ratios, the geometric mean."""
-        pairs = zip(self.means(figure, method), self.means(figure, reference), strict=True)
-        found = [figure.change(ours, base) for ours, base in pairs if not math.isnan(ours + base)]
-        mean = float(np.mean(found)) if found else math.nan
+        ours, base = (np.array([*map(figure.level, self.means(figure, m))]) for m in (method, reference))
+        mean = nanmean(ours - base)
         return math.exp(mean) if figure.metric in RATIOS else mean
 
     def relative_by_seed(self, figure: Figure, method: str, reference: str) -> np.ndarray:
@@ -127,15 +119,37 @@ class Results(RunResults):
 
         Seeds that lack a data set are left out, and data sets where the reference has no figure do not count.
         """
-        bases = dict(zip(self.data, self.means(figure, reference), strict=True))
-        known = {data: base for data, base in bases.items() if not math.isnan(base)}
-        found = []
-        for seed in self.seeds:
-            runs = {data: self.runs(data, method).get(seed) for data in known}
-            if known and all(runs.values()):
-                pairs = [(figure.of(run), known[data]) for data, run in runs.items() if run is not None]
-                found.append(np.mean([figure.change(ours, base) for ours, base in pairs]))
-        return np.exp(found) if figure.metric in RATIOS else np.array(found)
+        base = pd.Series([*map(figure.level, self.means(figure, reference))], self.data).dropna()
+        values = by_seed(self.levels(figure).xs(method).sub(base, level=0).dropna(), len(base))
+        return np.exp(values) if figure.metric in RATIOS else values
+
+    @cached_property
+    def _levels(self) -> dict[Figure, pd.Series[float]]:
+        return {}
+
+    def levels(self, figure: Figure) -> pd.Series[float]:
+        """Return the level of every run, by contender, data set and seed."""
+        if figure not in self._levels:
+            runs = {(r["method"], r["data"], r["seed"]): figure.level(figure.of(r)) for r in self.records}
+            self._levels[figure] = pd.Series(runs).sort_index()
+        return self._levels[figure]
+
+    def changes(self, figure: Figure, method: str, reference: str) -> pd.Series[float]:
+        """Return the level of a contender minus the reference's, by data set and seed."""
+        levels = self.levels(figure)
+        return levels.xs(method).sub(levels.xs(reference)).dropna()
+
+
+def nanmean(values: Iterable[float]) -> float:
+    """Return the mean of the numbers that are known; NaN if none is."""
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.mean(known)) if known else math.nan
+
+
+def by_seed(changes: pd.Series[float], tables: int | None = None) -> np.ndarray:
+    """Return the mean change over data sets for every seed that has all of them, or so many. (S,)"""
+    seeds = changes.groupby(level=1)
+    return seeds.mean()[seeds.count() == (tables or changes.index.unique(0).size)].to_numpy()
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -156,32 +170,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in adjusted]
 
 
-def paired(results: Results, figure: Figure, method: str, reference: str) -> dict[str, dict[int, float]]:
-    """Return the changes of a contender against the reference by data set and seed, where both have runs."""
-    found = {}
-    for data in results.data:
-        theirs, ours = results.runs(data, reference), results.runs(data, method)
-        changes = {s: figure.change(figure.of(ours[s]), figure.of(theirs[s])) for s in ours if s in theirs}
-        if known := {seed: change for seed, change in changes.items() if not math.isnan(change)}:
-            found[data] = known
-    return found
-
-
-def changes(
-    results: Results, figure: Figure, method: str, reference: str, over: Literal["data", "seeds"]
-) -> np.ndarray:
-    """Return the changes of a contender against the reference by data set or by seed. (U,)
-
-    By data set it is the mean over seeds. By seed it is the mean over the data sets that both have, for the
-    seeds that have all of them.
-    """
-    found = paired(results, figure, method, reference).values()
-    if over == "data":
-        return np.array([np.mean(list(by_seed.values())) for by_seed in found])
-    seeds = set.intersection(*map(set, found)) if found else set()
-    return np.array([np.mean([by_seed[seed] for by_seed in found]) for seed in sorted(seeds)])
-
-
 def p_values(results: Results, figure: Figure, reference: str) -> dict[str, float]:
     """Return the p-value of every other contender against the reference: paired t-tests over seeds, by Holm.
 
@@ -190,13 +178,12 @@ def p_values(results: Results, figure: Figure, reference: str) -> dict[str, floa
     would show the same on these data sets; they assume that the changes by seed are about normal.
     """
     rivals = [method for method in results.methods if method != reference]
-    found = []
+    p = []
     for method in rivals:
-        values = changes(results, figure, method, reference, "seeds")
-        mean, known = values.sum() / max(len(values), 1), len(values) > 1
-        error = values.std(ddof=1) / math.sqrt(len(values)) if known else math.nan
-        found.append(_p_value(mean, error, len(values) - 1))
-    return dict(zip(rivals, holm(found), strict=True))
+        values = by_seed(results.changes(figure, method, reference))
+        error = stats.sem(values) if len(values) > 1 else math.nan
+        p.append(_p_value(nanmean(values), error, len(values) - 1))
+    return dict(zip(rivals, holm(p), strict=True))
 
 
 def _p_value(mean: float, error: float, df: float) -> float:
@@ -242,14 +229,14 @@ def effect(results: Results, figure: Figure, rival: str, reference: str) -> Effe
     over means by seed has S - 1. Data sets with a single common seed have no spread, and there is
     no interval.
     """
-    by_data = [np.array(list(of.values())) for of in paired(results, figure, reference, rival).values()]
-    mean = float(np.mean([of.mean() for of in by_data])) if by_data else math.nan
-    if not by_data or min(map(len, by_data)) < 2:
+    by_data = results.changes(figure, reference, rival).groupby(level=0)
+    mean, count = nanmean(by_data.mean()), by_data.count()
+    if not count.min() > 1:
         return Effect(rival, mean, math.nan, math.nan, math.nan)
-    parts = np.array([of.var(ddof=1) / of.size for of in by_data])
-    error, df = math.sqrt(parts.sum()) / len(by_data), math.nan
+    parts = by_data.var() / count
+    error, df = math.sqrt(parts.sum()) / len(parts), math.nan
     if error:
-        df = parts.sum() ** 2 / sum(part**2 / (of.size - 1) for part, of in zip(parts, by_data, strict=True))
+        df = parts.sum() ** 2 / (parts**2 / (count - 1)).sum()
     half = float(stats.t.ppf((1 + LEVEL) / 2, df)) * error if error else 0.0
     return Effect(rival, mean, mean - half, mean + half, _p_value(mean, error, df))
 
