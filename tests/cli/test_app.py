@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tailwise.cli.options import parse_bins
 from tests.cli.conftest import FAST, Installed, Run
 from tests.plugin_samples import forgotten, write_plugin
 
@@ -53,49 +52,6 @@ def test_every_option_of_a_command_is_described_and_documented(run: Run, command
 
 
 # -- exit codes ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["fit", "houses.csv"],
-        ["fit", "houses.csv", "-t", "price", "-o", "never", "--epochs", "many"],
-        ["fit", "houses.csv", "-t", "price", "-o", "never", "--nonsense"],
-        ["nonsense"],
-    ],
-)
-def test_wrong_usage_is_code_2(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
-) -> None:
-    monkeypatch.chdir(place)
-    assert run(*arguments).exit_code == 2
-    assert not (place / "never").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["demo", "--out", "houses.csv"], "houses.csv is a file"),
-        (["diagnose", "houses.csv", "-t", "prise"], "did you mean 'price'?"),
-        (["fit", "houses.csv", "-t", "prise", "-o", "never"], "did you mean 'price'?"),
-        (["predict", "houses.csv", "new.csv", "-o", "never"], "is not a saved tailwise model"),
-        (["evaluate", "n.tailwise", "new.csv", "-t", "kind"], "must be numbers, but line 2 holds"),
-        (["export", "nothing.tailwise"], "nothing.tailwise does not exist"),
-        (["compare", "houses.csv", "-t", "price", "--methods", "virr"], "did you mean 'vir'?"),
-        (["report", "houses.csv", "-o", "never"], "houses.csv, line 1 is not JSON"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
-)
-def test_a_mistake_in_any_command_is_one_line(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
-) -> None:
-    monkeypatch.chdir(place)
-    before = {p.name: p.read_bytes() for p in place.iterdir()}
-    out = run(*arguments)
-    assert (out.exit_code, out.stdout) == (1, "")
-    lines = [line for line in out.stderr.splitlines() if line.startswith("error: ")]
-    assert len(lines) == 1 and words in lines[0] and "unexpected" not in lines[0], out.stderr
-    assert {p.name: p.read_bytes() for p in place.iterdir()} == before
 
 
 def test_the_program_itself_ends_with_the_code_and_no_traceback(program: Installed, tmp_path: Path) -> None:
@@ -162,13 +118,6 @@ def test_a_terminal_shows_the_epochs_and_whole_words(program: Installed, place: 
 # -- options as text, and plugins ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", ["0", "2.5", "0,1,1,2", "0,10,5", "0,1,", "0,ten", "0,nan", ""])
-def test_wrong_bins(given: str) -> None:
-    with pytest.raises(ValueError, match="a whole number of bins, or increasing edges") as raised:
-        parse_bins(given)
-    assert str(raised.value).endswith(f"not {given!r}")
-
-
 def test_a_method_of_a_plugin_is_trained_saved_and_read(run: Run, place: Path, tmp_path: Path) -> None:
     plugin, model = write_plugin(tmp_path), tmp_path / "m"
     fit = ["fit", place / "numbers.csv", "-t", "price", "-o", model, "--method", "huber", *FAST]
@@ -186,17 +135,3 @@ def test_a_method_of_a_plugin_is_trained_saved_and_read(run: Run, place: Path, t
     with forgotten():
         out = run(*predict, "--plugin", plugin)
         assert out.exit_code == 0, out.output
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["fit t -t y -o m", "predict m t -o p.csv", "evaluate m t", "explain m t -o p.csv", "export m",
-     "recalibrate m t -o n", "serve m", "card m -o c.md", "compare t -t y"],
-)  # fmt: skip
-def test_a_plugin_that_fails_is_wrong_usage(
-    run: Run, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    out = run(*command.split(), "--plugin", "gone.py")
-    assert out.exit_code == 2 and "gone.py does not exist" in " ".join(out.stderr.split()), out.output
-    assert list(tmp_path.iterdir()) == []

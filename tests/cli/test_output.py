@@ -3,7 +3,6 @@
 import io
 import re
 import runpy
-import shutil
 import sys
 from pathlib import Path
 
@@ -68,62 +67,6 @@ def test_a_narrow_terminal_shows_every_cell_whole(monkeypatch: pytest.MonkeyPatc
 # -- outputs -------------------------------------------------------------------------------------
 
 
-def test_nothing_is_overwritten_without_force(run: Run, place: Path, tmp_path: Path) -> None:
-    for name in ("m", "r.html", "p.csv"):
-        (tmp_path / name).write_text("mine")
-    fit = ["fit", place / "numbers.csv", "-t", "price", *FAST]
-    for arguments in (
-        [*fit, "-o", tmp_path / "m"],
-        [*fit, "-o", tmp_path / "m2", "--report", tmp_path / "r.html"],
-        ["predict", place / "n.tailwise", place / "new.csv", "-o", tmp_path / "p.csv"],
-    ):
-        out = run(*arguments)
-        assert out.exit_code == 1 and "--force" in out.stderr
-    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == dict.fromkeys(
-        ("m", "r.html", "p.csv"), "mine"
-    )
-    out = run("predict", place / "n.tailwise", place / "new.csv", "-o", tmp_path / "p.csv", "--force")
-    assert out.exit_code == 0 and (tmp_path / "p.csv").read_text() != "mine"
-    copy = shutil.copy(place / "new.csv", tmp_path / "in.csv")
-    out = run("predict", place / "n.tailwise", copy, "-o", copy, "--force")
-    assert out.exit_code == 1 and "also an input" in out.stderr
-    assert Path(copy).read_bytes() == (place / "new.csv").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["fit", "houses.csv", "-t", "price", "-o", "-"], "only predictions can be written to -"),
-        (["evaluate", "n.tailwise", "new.csv", "--report", "-"], "only predictions can be written to -"),
-        (["evaluate", "n.tailwise", "new.csv", "-t", "price", "-t", "price"], "as a target twice"),
-        (["predict", "n.tailwise", "new.csv", "-o", "-", "--json"], "both use standard output"),
-        (["fit", "houses.csv", "-t", "price", "-o", "n", "--report", "n"], "--report name the same file"),
-        (["fit", "houses.csv", "-t", "price", "-o", "."], ". is a folder: name a file in it"),
-        (["fit", "houses.csv", "-t", "price", "-o", "new.csv/m"], "cannot write new.csv/m: no file can be"),
-        (["predict", "n.tailwise", "new.csv", "-o", "t.xlsx"], "use .csv"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
-) -> None:
-    monkeypatch.chdir(place)
-    out = run(*arguments)
-    assert out.exit_code == 1 and words in out.stderr and out.stdout == ""
-    assert not (place / "-").exists()
-
-
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
-@pytest.mark.parametrize("path", ["/proc/m", "/proc/folder/m"])
-def test_a_folder_that_takes_no_files_is_refused_before_any_training(
-    run: Run, place: Path, path: str
-) -> None:
-    for where in (["-o", path], ["-o", place / "never", "--report", path]):
-        out = run("fit", place / "houses.csv", "-t", "price", "--epochs", "1", *where)
-        assert out.exit_code == 1 and len(out.stderr.splitlines()) == 1, out.output
-        assert out.stderr.startswith(f"error: cannot write {path}: no file can be created in /proc (")
-    assert not (place / "never").exists()
-
-
 def test_a_full_disk_is_an_error_and_leaves_no_part(
     run: Run, place: Path, sample: Sample, small_disk: Path
 ) -> None:
@@ -176,9 +119,6 @@ def test_a_target_named_self_and_a_signature(run: Run, sample: Sample, tmp_path:
     table, key, model = tmp_path / "t.csv", tmp_path / "key", tmp_path / "m"
     sample(60).rename(columns={"price": "self", "z": "=z"}).assign(note="=1+1").to_csv(table, index=False)
     line = ["fit", table, "-t", "self", "-o", model, *FAST, "--drop", "note"]
-    assert "cannot use" in run(*line, "--sign", key).stderr and not model.exists()
-    key.write_text("short")
-    assert "a key needs at least 16" in run(*line, "--sign", key).stderr and not model.exists()
     key.write_text("0123456789abcdef")
     assert run(*line, "--sign", key).exit_code == 0
     out = tmp_path / "p.csv"

@@ -189,18 +189,3 @@ def test_a_warning_is_shown_once(run: Run, folder: Path, model: Path, tmp_path: 
         table.to_parquet(folder / f"{name}.parquet", row_group_size=100)
     done = run("predict", model, folder, "--out", tmp_path / "p.csv")
     assert done.stderr.count("unknown at fit") == 1
-
-
-def test_a_cluster_that_is_not_there_is_an_error_before_anything_is_read(
-    run: Run, folder: Path, tmp_path: Path
-) -> None:
-    table = tmp_path / "rows.csv"
-    rows().to_csv(table, index=False)
-    options = ["--target", "y", "--out", tmp_path / "m.tailwise"]
-    for source, given, message in (
-        (folder, ["--workers", 2], "--workers is the number of processes on a Ray cluster: give --ray"),
-        (folder, ["--ray", "nowhere"], "'nowhere' is not the address of a Ray cluster"),
-        (table, ["--ray", "local"], "--stream and --ray are for Parquet files and folders"),
-    ):
-        assert message in " ".join(error_of(run("fit", source, *options, *given)).split())
-    assert not (tmp_path / "m.tailwise").exists()

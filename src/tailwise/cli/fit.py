@@ -73,12 +73,15 @@ def fit(
 
 def _check(data: str, target: Sequence[str], settings: options.FitOptions, shared: options.Shared) -> None:
     """Raise an error for options that do not go together, and for outputs that cannot be written."""
+    from tailwise.files.archive import key_bytes
+
     inputs = [data, settings.test, settings.start_from]
     if data == output.STANDARD == settings.test:
         raise ValueError("only one of FILE and --test can be - (standard input)")
-    read.check_key(settings.sign, inputs)
     files = {"--out": settings.out, "--report": settings.report}
     output.check_outputs(files, force=shared.force, inputs=[*inputs, settings.sign])
+    if settings.sign is not None:
+        key_bytes(settings.sign)  # an error now, not after the training
     if settings.report is not None and len(target) > 1:
         raise ValueError(
             "a report is about one target: leave out --report, and then write a page for each target with "

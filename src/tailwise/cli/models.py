@@ -266,10 +266,12 @@ def recalibrate(
     Networks, base and emphasis stay; the intervals then hold for rows like these. The rows should not have
     been used in training.
     """
+    from tailwise.files.archive import key_bytes
     from tailwise.model.inputs import match_inputs, match_targets
 
-    read.check_key(sign, [model, data])  # before anything is fitted
     output.check_outputs({"--out": out}, force=shared.force, inputs=[model, data, sign])
+    if sign is not None:
+        key_bytes(sign)  # an error now, not after the fit
     fitted = read.load_model(model, trust.verify)
     table = read.Reader.of_model(fitted, shared, pictures).table(data)
     columns = match_targets(fitted.model_, table, target or [], data)

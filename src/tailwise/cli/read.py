@@ -323,21 +323,6 @@ def load_model(path: Path, key: Path | None = None) -> TailRegressor:
     return TailRegressor.load(path, key=key)
 
 
-def check_key(key: Path | None, inputs: Sequence[str | Path | None]) -> None:
-    """Raise an error for a key that cannot be used, or that is no secret because it is an input as well."""
-    if key is None:
-        return
-    from tailwise.files.archive import key_bytes
-
-    if key.exists() and not key.is_file():
-        raise ValueError(f"{key} is a pipe or a device: name a file, since a key to sign with is read twice")
-    key_bytes(key)
-    if any(source is not None and Path(source).exists() and key.samefile(source) for source in inputs):
-        raise ValueError(
-            f"{key} is an input and the key: name a file with a secret, as `openssl rand -hex 32` makes"
-        )
-
-
 def read_dial(fitted: TailRegressor, dial: DialOptions, data: str, quiet: bool) -> dict[str, Any]:
     """Return the arguments of a prediction that set the dial; none for the model's own emphasis."""
     emphasis = parse_emphasis(dial.emphasis)
