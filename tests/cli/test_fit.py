@@ -8,11 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailwise import LabelBins, TailRegressor
-from tailwise.cli.fit import negative_ends
+from tailwise import TailRegressor
 from tailwise.tables.encode import TablePreprocessor
 from tests.cli.conftest import FAST, QUICK, Run, Sample, predicted
-from tests.report.made import Table
 
 
 def test_fit_writes_a_model_and_a_report_and_nothing_else(place: Path) -> None:
@@ -121,15 +119,6 @@ def test_intervals_by_a_column(run: Run, place: Path, tmp_path: Path) -> None:
     assert f"By the column {column}" in TailRegressor.load(tmp_path / "m").explain_intervals()
     out = run("export", tmp_path / "m")
     assert out.exit_code == 1 and "fit it without --conformal-by" in out.stderr
-
-
-def test_intervals_below_zero_where_no_label_is() -> None:
-    table = Table.of(100, 10, 10)
-    assert negative_ends(table.model(reach=0.0, jitter=0.0)) > 0  # some labels are 0
-    assert negative_ends(table.model(reach=9.0)) == 120
-    moved = table.model(reach=9.0, bins=LabelBins.from_labels([-1.0, 0.0, 3.0]))
-    inside = table.model(ends=(table.y, table.y + 1))
-    assert negative_ends(moved) == negative_ends(inside) == 0
 
 
 def test_test_rows_are_encoded_once(

@@ -135,7 +135,7 @@ def test_the_slider_moves_the_figures_under_the_policy_of_the_page(page: str, tm
     turned = page.replace("slider.disabled = false;", "slider.disabled = false; slider.value = 99; turn();")
     place.write_text(turned.replace('<meta http-equiv="Content-Security-Policy"', "<meta"), encoding="utf-8")
     dom, complaints = dumped(place, 1280, False, tmp_path / "profile")
-    figures = json.loads(unescape(re.findall(r'data-figures="([^"]+)"', page)[0]))["regions"]
+    figures = json.loads(unescape(re.findall(r"data-figures='([^']+)'", page)[0]))["regions"]
     for name in ("mae", "coverage", "width"):
         assert f'data-region="few" data-figure="{name}">{figures["few"][name][-1]}</td>' in dom
     assert complaints == "" and re.search(r'id="emphasis-shown"[^>]*>1<', dom)

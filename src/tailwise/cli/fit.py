@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tailwise.estimator import TailRegressor
-    from tailwise.report.scores import Scores
-    from tailwise.report.verdict import Verdict
     from tailwise.streams.sources import ParquetRows
     from tailwise.streams.survey import HeldOut
     from tailwise.training.ray_workers import RayWorkers
@@ -68,7 +66,9 @@ def fit(
         output.print_json(facts | findings_json(findings))
     else:
         print_findings(findings)
-    _note_what_would_help(findings, settings.bounds, shared.quiet)
+    if any(verdict.status == "unknown" for verdict in findings.values()):
+        more = "a larger --test-share, or a table given with --test, has more rows to judge by"
+        output.note(f"note: {more}", shared.quiet)
 
 
 def _check(data: str, target: Sequence[str], settings: options.FitOptions, shared: options.Shared) -> None:
@@ -279,9 +279,6 @@ def _fit_rival(model: TailRegressor, train: read.Rows | StreamedTable, quiet: bo
         model.model_ = replace(model.model_, rivals=(trees,))
 
 
-# -- notes -----------------------------------------------------------------------------------------
-
-
 def _note_repeated(
     train: read.Rows | StreamedTable, test: read.Rows | None, groups: str | None, quiet: bool
 ) -> int:
@@ -297,27 +294,3 @@ def _note_repeated(
         worse = "with equal inputs and labels, so figures on new rows may be worse"
         output.note(f"note: {also}, {worse}: {group}leave repeated rows out", quiet)
     return repeated
-
-
-def _note_what_would_help(findings: Mapping[str, Verdict], bounds: str | None, quiet: bool) -> None:
-    """Note options that the findings suggest."""
-    for target, verdict in findings.items() if bounds is None else ():
-        below, rows = negative_ends(verdict.ours), verdict.ours.y.size
-        if below:
-            output.note(
-                f"note: target {target!r}: {below:,} of {rows:,} test intervals reach below 0, which no "
-                "training label does. If such labels are impossible, use --bounds 0, (no upper end).",
-                quiet,
-            )
-    if any(verdict.status == "unknown" for verdict in findings.values()):
-        more = "a larger --test-share, or a table given with --test, has more rows to judge by"
-        output.note(f"note: {more}", quiet)
-
-
-def negative_ends(scores: Scores) -> int:
-    """Return how many intervals reach below 0, if no training label does."""
-    from tailwise.calibration.interval_scores import label_range
-
-    if min(label_range(scores.bins)[0], scores.y.min()) < 0:
-        return 0
-    return int((scores.lower < 0).sum())

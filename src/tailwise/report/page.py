@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from tailwise.explanations import importance, shapley
 from tailwise.methods import get_method
 from tailwise.metrics.regions import REGIONS
 from tailwise.report import displays
-from tailwise.report.scores import DIALLED, FIGURES, SHOWN, Dial, Lineup, Scores
+from tailwise.report.scores import DIALLED, FIGURES, SHOWN, Lineup, Scores
 from tailwise.report.verdict import MIN_TAIL_ROWS, Contrast, Verdict, contrast, tail_of
 from tailwise.report.wording import REGION_WORDS, number, render
 
@@ -77,7 +76,7 @@ def model_page(
         method=get_method(model.method),
         answers=answers_of(lineup),
         verdict=verdict,
-        dial=None if scores.dial is None else _dial_panel(scores.dial),
+        dial=scores.dial,
         charts=main_charts(lineup, about.target),
         figures={name: FIGURES[name] for name in SHOWN},
         dialled={name: FIGURES[name] for name in DIALLED},
@@ -106,23 +105,6 @@ def main_charts(lineup: Lineup, label: str) -> list[displays.Display]:
         *([displays.DialDisplay(lineup, label)] if lineup.ours.dial is not None else []),
         displays.SparsificationDisplay(lineup, label),
     ]
-
-
-def _dial_panel(dial: Dial) -> dict[str, Any]:
-    """Return what the slider shows: text of every figure of every region at each emphasis."""
-    shown = {
-        region: {name: [FIGURES[name].text(value) for value in values] for name, values in figures.items()}
-        for region, figures in dial.by_region().items()
-    }
-    used, settings = dial.scores.emphasis, [f"{setting:g}" for setting in dial.settings]
-    return {
-        "figures": shown,
-        "settings": settings,
-        "used": 0 if math.isnan(used) else dial.settings.index(used),
-        "prior": math.isnan(used),
-        "text": dial.text,
-        "json": json.dumps({"settings": settings, "regions": shown}),
-    }
 
 
 # -- the first screen ------------------------------------------------------------------------------

@@ -274,10 +274,19 @@ class Dial:
         overall, rare = np.transpose([self.point(scores) for scores in self.turned])
         return overall, rare
 
-    def by_region(self) -> dict[str, dict[str, list[float]]]:
-        """Return the `DIALLED` figures of each region that has test rows, at each setting."""
+    @property
+    def used(self) -> int:
+        """The place of the setting in use; under a label prior, which is none of them, the first."""
+        return 0 if math.isnan(self.scores.emphasis) else self.settings.index(self.scores.emphasis)
+
+    @cached_property
+    def figures(self) -> dict[str, dict[str, list[str]]]:
+        """The `DIALLED` figures of each region that has test rows, at each setting, as text."""
         return {
-            region: {name: [float(of(s)[rows].mean()) for s in self.turned] for name, of in DIALLED.items()}
+            region: {
+                name: [FIGURES[name].text(float(of(s)[rows].mean())) for s in self.turned]
+                for name, of in DIALLED.items()
+            }
             for region in ("all", *self.scores.regions)
             for rows in [self.scores.mask(region)]
         }

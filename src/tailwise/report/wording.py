@@ -96,6 +96,7 @@ def _environment(*, html: bool) -> Environment:
         "signed": lambda value: "+" * bool(value > 0) + number(value),
         "percent": percent,
         "level": level,
+        "setting": "{:g}".format,
         "and": lambda words: joined(list(words)),
         "short": lambda name: name if len(name) <= SHORT else f"{name[: SHORT - 1]}…",
         "regions": lambda names: joined([REGION_WORDS[name] for name in names]),
