@@ -34,17 +34,8 @@ def test_every_command_gives_the_same_verdict(run: Run, tmp_path: Path, kind: st
     train, test = (table, table.head(150)) if kind == "duplicated" else (table[150:], table[:150])
     for name, rows in (("train.csv", train), ("test.csv", test)):
         rows.to_csv(tmp_path / name, index=False)
-    line = [
-        "fit",
-        tmp_path / "train.csv",
-        "-t",
-        "y",
-        "--test",
-        tmp_path / "test.csv",
-        "--epochs",
-        5,
-        "--json",
-    ]
+    told = ["--test", tmp_path / "test.csv", "--epochs", 5, "--json"]
+    line = ["fit", tmp_path / "train.csv", "-t", "y", *told]
     fitted = run(*line, "-o", tmp_path / "m", "--report", tmp_path / "m.html")
     assert fitted.exit_code == 0, fitted.output
     printed = json.loads(fitted.stdout)
