@@ -88,17 +88,15 @@ def doctor(as_json: options.Json = False) -> None:
     if as_json:
         output.print_json(facts)
         return
-    for name, fact in facts.items():
-        if name == "extras":
-            continue
+    optional = {f"extra {extra}": versions for extra, versions in facts.pop("extras").items()}
+    for name, fact in (facts | optional).items():
+        text = fact
         if isinstance(fact, dict):
-            fact = [f"{package} {version}" for package, version in fact.items()]
-        typer.echo(f"{name:<16} {', '.join(map(str, fact)) if isinstance(fact, list) else fact}")
-    for extra, versions in facts["extras"].items():
-        missing = [name for name, version in versions.items() if version is None]
-        shown = ", ".join(f"{name} {version or 'missing'}" for name, version in versions.items())
-        remedy = f": pip install 'tailwise[{extra}]'" if missing else ""
-        typer.echo(f"extra {extra:<10} {shown}{remedy}")
+            missing = f": pip install 'tailwise[{name[6:]}]'" if None in fact.values() else ""
+            text = ", ".join(f"{package} {found or 'missing'}" for package, found in fact.items()) + missing
+        elif isinstance(fact, list):
+            text = ", ".join(fact)
+        typer.echo(f"{name:<16} {text}")
 
 
 def version_of(package: str) -> str | None:
@@ -268,7 +266,9 @@ def compare(
 
 def _checked_methods(methods: str | None, *, pictures: bool) -> tuple[str, ...]:
     """Return the names of methods; a misspelt one is an error before the table is read."""
-    from tailwise.report.contest import BOOSTED, DEFAULT, check_name
+    from tailwise.lookup import check_name
+    from tailwise.methods import available_methods
+    from tailwise.report.contest import BOOSTED, DEFAULT
 
     if methods is None:
         return tuple(name for name in DEFAULT if not (pictures and name in BOOSTED))
@@ -278,7 +278,7 @@ def _checked_methods(methods: str | None, *, pictures: bool) -> tuple[str, ...]:
     if not names:
         raise ValueError("--methods names no method; see `tailwise methods`")
     for name in names:
-        check_name(name)
+        check_name("method", name, [*DEFAULT, *available_methods()])
     return tuple(names)
 
 

@@ -18,8 +18,6 @@ from joblib import Parallel, delayed, parallel_config
 
 from tailwise._version import __version__
 from tailwise.labels.bins import LabelBins
-from tailwise.lookup import nearest
-from tailwise.methods import available_methods
 from tailwise.methods.plugins import load_plugin, loaded_plugins, plugin_source
 from tailwise.metrics.regions import by_bin
 from tailwise.report.results import (
@@ -61,13 +59,6 @@ COVERAGE, TEST_SHARE = 0.9, 0.2
 OF_THE_MEAN = ("mae", "rmse")
 OF_THE_SPREAD = ("nll", "ause", "crps", "coverage", "width", "interval_score")
 """Figures of a results line: those that calibration does not change, and the others."""
-
-
-def check_name(name: str) -> None:
-    """Raise an error for a name that is no method."""
-    names = [*DEFAULT, *available_methods()]
-    if name not in names:
-        raise ValueError(f"unknown method {name!r}{nearest(name, names)}")
 
 
 @dataclass(frozen=True, eq=False)
