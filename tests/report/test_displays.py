@@ -37,9 +37,7 @@ from tailwise.report.displays import (
 )
 from tailwise.report.scores import LEVELS, Lineup, Scores, Seen
 from tailwise.report.wording import number
-from tests.report.made import scored, some
-
-Rows = tuple[pd.DataFrame, np.ndarray]
+from tests.report.conftest import Rows, scored, some
 
 
 @pytest.fixture(autouse=True)

@@ -38,10 +38,7 @@ from tailwise.report.scores import Lineup, Scores
 from tailwise.report.verdict import contrast, judge
 from tailwise.report.wording import pair, render
 from tests.picture_samples import pictures, write_pictures
-from tests.report.made import Table, lined_up, scored
-
-Rows = tuple[pd.DataFrame, np.ndarray]
-
+from tests.report.conftest import Rows, Table, lined_up, scored
 
 CHARTS = [
     "How common each label is", "Error along the label", "Predicted against true",

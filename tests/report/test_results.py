@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from tailwise.labels.bins import LabelBins
@@ -19,8 +18,7 @@ from tailwise.report.results import (
     comparison_verdict,
     method_cells,
 )
-
-Rows = tuple[pd.DataFrame, np.ndarray]
+from tests.report.conftest import Rows
 
 
 @pytest.fixture(scope="module")

@@ -36,9 +36,7 @@ from tailwise.report.scores import (
     line_up,
 )
 from tailwise.report.wording import number
-from tests.report.made import some
-
-Rows = tuple[pd.DataFrame, np.ndarray]
+from tests.report.conftest import Rows, some
 
 
 @pytest.fixture
@@ -138,9 +136,6 @@ def test_no_dial_without_calibration_or_rows(vir: Scores) -> None:
 
 
 # -- baselines -------------------------------------------------------------------------------------
-
-
-Rows = tuple[pd.DataFrame, np.ndarray]
 
 
 def test_a_lineup_has_the_baselines_that_the_model_holds(

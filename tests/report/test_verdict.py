@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.stats import t, ttest_rel
 
@@ -25,7 +24,7 @@ from tailwise.report.verdict import (
     tail_of,
     untested,
 )
-from tests.report.made import Floats, Table, dialled, lined_up, said, scored, text_of
+from tests.report.conftest import Floats, Table, dialled, lined_up, said, scored, text_of
 
 ALL = ("many", "medium", "few")
 ROWS = 3000
@@ -287,9 +286,6 @@ def test_an_end_of_the_labels_without_test_rows_is_mentioned() -> None:
     assert "above 5; training labels reach about 5.4" in untested(scored(y, y, bins=wide))
     hollow = LabelBins(wide.edges, np.where(wide.centers > 5, 0, wide.counts))
     assert untested(scored(y, y, bins=hollow)) == ""
-
-
-Rows = tuple[pd.DataFrame, np.ndarray]
 
 
 # -- differences ------------------------------------------------------------------------------------
