@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from catboost import Pool
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.dummy import DummyRegressor
@@ -19,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from tailwise import TailRegressor
 from tailwise.model import base as preparing
 from tailwise.model import fit as fitting
-from tailwise.model.base import BASES, CrossFit, deal_folds, resolve_bases
+from tailwise.model.base import BASES, TREES, CrossFit, deal_folds, resolve_bases
 from tests.estimator.small_tables import frame, quick, table
 
 Array = np.ndarray
@@ -112,6 +113,22 @@ def test_a_base_sees_standardized_labels_of_the_other_folds_only() -> None:
         np.testing.assert_array_equal(matrix, x[fold != k])
         np.testing.assert_allclose(labels, ((y - y.mean()) / y.std())[fold != k])
         assert weight is None
+
+
+def test_trees_end_where_the_held_out_fold_stops_gaining() -> None:
+    """On noise that is early; the same trees as CatBoost's own, which is given that fold to stop by."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 2)), rng.normal(size=60)
+    weight, fold = rng.uniform(1, 2, 60), np.arange(60) % 2
+    base, held_out = CrossFit(BASES["catboost"], x, y, weight, fold, 3).whole()
+    latent, train = (y - y.mean()) / y.std(), fold != 0
+    expected = BASES["catboost"](3)
+    expected.fit(
+        Pool(x[train], latent[train], weight=weight[train]),
+        eval_set=Pool(x[~train], latent[~train], weight=weight[~train]),
+    )
+    assert base.models[0].tree_count_ == expected.tree_count_ < TREES
+    np.testing.assert_allclose(held_out[~train], y.mean() + y.std() * expected.predict(x[~train]))
 
 
 def test_a_base_that_takes_no_weights_gets_repeated_rows() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import polars
@@ -44,6 +47,31 @@ def test_any_number_of_threads_gives_the_same_model(tmp_path: Path, monkeypatch:
         found.append((tmp_path / "model.tailwise").read_bytes())
     torch.set_num_threads(threads)
     assert found[0] == found[1]
+
+
+def test_an_error_in_one_network_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks train side by side: after an error, as after Ctrl-C, the others end with their epoch."""
+    x, y = table(80)
+    begun, epochs = Barrier(2), []
+
+    def learn(
+        network: object, *_: object, title: str, on_epoch: Callable[..., None], **options: object
+    ) -> None:
+        begun.wait(10)
+        if title.startswith("network 1"):
+            raise ValueError("the first one fails")
+        for epoch in range(6000):
+            epochs.append(epoch)
+            on_epoch({}, epoch)
+            time.sleep(0.01)
+
+    monkeypatch.setattr("tailwise.model.fit.train", learn)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    with pytest.raises(ValueError, match="the first one fails"):
+        quick(folds=2).fit(x, y)
+    torch.set_num_threads(threads)
+    assert len(epochs) < 6000
 
 
 def test_pandas_polars_and_pyarrow_give_the_same_model() -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -49,7 +52,7 @@ from tailwise.networks.together import Pool, Predictor
 from tailwise.resampling.smogn import resampled
 from tailwise.tables.inputs import checked_eval_set, checked_targets, row_count, take_rows, target_names
 from tailwise.tables.rows import halves, merge_equal_rows
-from tailwise.training.config import TrainConfig
+from tailwise.training.config import TrainConfig, training_device
 from tailwise.training.loop import FitResult, TensorData, one_thread, visible
 from tailwise.training.loop import fit as train
 
@@ -372,28 +375,52 @@ def _trained(
     checkpoint: str | Path | None,
     start: Sequence[Network],
 ) -> tuple[list[Run], Held]:
-    """Train a network for each part of a split; return them, and what they predict for held-out rows."""
+    """Train a network for each part of a split; return them, and what they predict for held-out rows.
+
+    Networks for tables train side by side on the CPU, one thread each. Their numbers do not depend on that.
+    """
     settings, seed, several = training.settings, training.seed, len(split.parts) > 1
     change = augmentation(settings.augment) if settings.takes_pictures else None
-    runs = []
-    for k, (inside, rest) in enumerate(split.parts):
+    stopped = Event()
+
+    def chosen(rows: int) -> tuple[Index, Index]:
+        """Return the held-out rows that stop training, and those that confirm it. (n,) each"""
+        every = np.arange(rows)
+        return (every, every) if several else halves(rows, seed, 4 * MIN_HOLDOUT)
+
+    def go_on(row: object, best_epoch: int) -> None:
+        if stopped.is_set():
+            raise CancelledError
+
+    def trained(k: int) -> Run:
+        inside, rest = split.parts[k]
         valid = watched or data.rows(rest)
-        select = confirm = np.arange(len(valid.y))
-        if several and settings.verbose:
-            logger.info("network %d of %d", k + 1, len(split.parts))
-        if not several:
-            select, confirm = halves(len(valid.y), seed, 4 * MIN_HOLDOUT)
         if start:
             network = copy.deepcopy(start[k % len(start)]).float()
         else:
             network = training.network(data.x, split.trained, k)
         rows = replace(_resampled(training, network, data.rows(inside)).tensors(), transform=change)
+        select, _ = chosen(len(valid.y))
+        config = settings.train_config(len(inside), seed + k)
         file = checkpoint if checkpoint is None or k == 0 else f"{checkpoint}.{k}"
-        runs.append(
-            training.run(network, rows, valid, select, settings.train_config(len(inside), seed + k), file)
-        )
+        title = f"network {k + 1} of {len(split.parts)}: " if several else ""
+        learn = partial(train, on_epoch=go_on, title=title)
+        return training.run(network, rows, valid, select, config, file, learn)
+
+    on_cpu = training_device(settings.train_config(1, seed).accelerator).type == "cpu"
+    workers = min(torch.get_num_threads() if on_cpu and training.inputs.is_table else 1, len(split.parts))
+    if workers == 1:
+        runs = [trained(k) for k in range(len(split.parts))]
+    else:
+        with ThreadPoolExecutor(workers) as threads:
+            try:
+                runs = list(threads.map(trained, range(len(split.parts))))
+            except BaseException:  # Ctrl-C as well: the other networks end after their epoch
+                stopped.set()
+                raise
     if not several:
-        return runs, Held.of(runs[0].raw, valid, select, confirm)
+        valid = watched or data.rows(split.parts[0][1])
+        return runs, Held.of(runs[0].raw, valid, *chosen(len(valid.y)))
     order = np.concatenate([rest for _, rest in split.parts])
     every = np.arange(len(order))
     return runs, Held.of(concatenate([run.raw for run in runs]), data.rows(order), every, every)

@@ -91,6 +91,7 @@ def fit(
     *,
     checkpoint: str | os.PathLike[str] | None = None,
     on_epoch: OnEpoch | None = None,
+    title: str = "",
 ) -> FitResult:
     """Train a model in place and return the history.
 
@@ -106,7 +107,8 @@ def fit(
     of all. Tensors must be the same in all of them: each process takes its share of every batch. `Sharded`
     data, such as a stream, gives each process its shards. Only rank 0 writes and reads the checkpoint.
 
-    The log ``tailwise.training`` gets a line after the first epoch and after each tenth of the epochs.
+    The log ``tailwise.training`` gets a line after the first epoch and after each tenth of the epochs, which
+    starts with `title`.
     `on_epoch` is called with the figures of every epoch, in every process.
     """
     config = config or TrainConfig()
@@ -120,7 +122,7 @@ def fit(
         fast_kernels(config, device),
     ):
         try:
-            return _Loop(model, train, valid, config, device, checkpoint, generator).run(on_epoch)
+            return _Loop(model, train, valid, config, device, checkpoint, generator, title).run(on_epoch)
         except torch.OutOfMemoryError as error:
             raise RuntimeError(
                 f"the GPU has not enough memory for batches of {config.batch_size} rows: use a smaller "
@@ -145,8 +147,10 @@ class _Loop:
         device: torch.device,
         checkpoint: str | os.PathLike[str] | None,
         generator: torch.Generator | None,
+        title: str,
     ) -> None:
         self.model, self.config, self.device, self.generator = model, config, device, generator
+        self.title = title
         self.rank, self.ranks = rank_and_ranks()
         self.shards = config.shards or self.ranks
         if self.shards < self.ranks:
@@ -216,7 +220,7 @@ class _Loop:
         """Log an epoch, if it is the first one or ends a tenth of the epochs."""
         epoch, epochs, monitor = int(row["epoch"]), self.config.epochs, self.config.monitor
         if self.rank == 0 and (epoch == 1 or 10 * epoch // epochs > 10 * (epoch - 1) // epochs):
-            line = f"epoch {epoch}/{epochs}  loss {row['loss']:.4g}"
+            line = f"{self.title}epoch {epoch}/{epochs}  loss {row['loss']:.4g}"
             if monitor in row:
                 best = self.result.best_epoch
                 line += f"  {monitor.replace('_', ' ')} {row[monitor]:.4g} (best: {best})"
