@@ -39,6 +39,8 @@ MIN_ROWS = 100
 AUTO = "catboost"
 """The base of ``base="auto"``, the best on the development tables (research/results/bases.md)."""
 TREES = 1000
+WAIT = 50
+"""CatBoost stops after so many trees without a gain on the held-out fold (research/results/base-cost.md)."""
 KEPT_ERRORS = 201
 """Out-of-fold errors of each fold that a base keeps for its intervals."""
 MARGIN = 0.1
@@ -60,6 +62,7 @@ def _catboost(seed: int) -> Any:
 
     return CatBoostRegressor(
         iterations=TREES,
+        early_stopping_rounds=WAIT,
         random_seed=seed % 2**31,
         thread_count=max(1, torch.get_num_threads() // FOLDS),  # folds are fitted side by side
         allow_const_label=True,  # the rows of a fold may have one label only
@@ -276,12 +279,15 @@ class CrossFit:
     def _fit(self, k: int, model: Any) -> tuple[Floats, Floats]:
         """Fit a model to the rows outside a fold; return its prediction and its `spread` inside."""
         train = self.fold != k
-        matrix, standardized = self.matrix[train], (self.latent[train] - self.location) / self.scale
-        if (self.weight == self.weight[0]).all():
-            model.fit(matrix, standardized)
-        else:
-            _fit_weighted(model, matrix, standardized, self.weight[train])
+        matrix, standardized = self.matrix[train], (self.latent - self.location) / self.scale
+        weight = None if (self.weight == self.weight[0]).all() else self.weight
         inside = self.matrix[~train]
+        if self.make is _catboost:
+            _fit_stopped(model, self.matrix, standardized, weight, train)
+        elif weight is None:
+            model.fit(matrix, standardized[train])
+        else:
+            _fit_weighted(model, matrix, standardized[train], weight[train])
         return predicted(model, inside), spread(model, inside)
 
     @property
@@ -336,6 +342,19 @@ def _weights(held_out: Floats, latent: Floats, weight: Floats) -> Floats:
     found, _ = nnls(np.vstack([apart.T, np.full(len(apart), strict)]), np.append(rest, strict))
     found = np.where(found < LEAST_WEIGHT * found.sum(), 0.0, found)
     return np.asarray(found / found.sum())
+
+
+def _fit_stopped(
+    model: Any, matrix: Floats, labels: Floats, weight: Floats | None, train: NDArray[np.bool_]
+) -> None:
+    """Fit CatBoost to the training rows, up to the tree with the least error for the others. (N, F), (N,)"""
+    from catboost import Pool
+
+    rows, held_out = (
+        Pool(matrix[part], labels[part], weight=None if weight is None else weight[part])
+        for part in (train, ~train)
+    )
+    model.fit(rows, eval_set=held_out)
 
 
 def _fit_weighted(model: Any, matrix: Floats, labels: Floats, weight: Floats) -> None:
