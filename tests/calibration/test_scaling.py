@@ -27,8 +27,6 @@ from tailwise.labels.bins import LabelBins
 from tailwise.labels.prior import LabelDensity, emphasis
 from tests.prediction_samples import KINDS, make
 
-FLOAT32_NIG = NIG(torch.tensor([0.0, 1.0]), 2.0, 3.0, 4.0)
-
 
 def normal(n, seed=0):
     return make("normal", n, seed)[0]
