@@ -74,19 +74,6 @@ class Integral:
         return float(self.mass[(self.y < y)].sum())
 
 
-def predicted(kind: str, n: int, rng: np.random.Generator) -> Distribution:
-    """Predictions of one type with spreads that differ from row to row."""
-
-    def uniform(low: float, high: float) -> Tensor:
-        return torch.from_numpy(rng.uniform(low, high, n))
-
-    if kind == "normal":
-        return Normal(uniform(-1, 3), uniform(0.1, 4))
-    if kind == "nig":
-        return NIG(uniform(-1, 3), uniform(0.5, 4), uniform(1.2, 6), uniform(0.5, 3))
-    return Mixture([Normal(uniform(-1, 3), uniform(0.1, 2)) for _ in range(3)])
-
-
 def at_zero(
     errors: list[float], variance: float | Tensor = 1.0, epistemic: list[float] | None = None
 ) -> tuple[Distribution, Tensor]:

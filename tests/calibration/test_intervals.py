@@ -16,7 +16,7 @@ from tailwise.calibration.intervals import ConformalIntervals
 from tailwise.distributions.members import Distribution, Normal
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.support import LabelSupport
-from tests.prediction_samples import predicted
+from tests.prediction_samples import make
 
 Array = np.ndarray
 BINS = LabelBins.from_labels(np.repeat([0, 1, 2], [300, 50, 5]))
@@ -66,10 +66,10 @@ def test_a_new_exchangeable_row_is_covered_as_often_as_the_formula_says(n: int) 
 def test_coverage_holds_for_every_distribution_whatever_its_calibration(
     kind: str, wrong: float, share: float
 ) -> None:
-    rng, shares, n = np.random.default_rng(4), [], 49
-    for _ in range(100):
-        new = predicted(kind, n + 200, rng)
-        labels = new.sample(1, torch.Generator().manual_seed(int(rng.integers(2**31))))[0]
+    shares, n = [], 49
+    for seed in range(100):
+        new, _ = make(kind, n + 200, seed)
+        labels = new.sample(1, torch.Generator().manual_seed(seed))[0]
         y = new.mean + wrong * (labels - new.mean)
         intervals = ConformalIntervals(BINS, constant=(-2.0, 3.0), share=share)
         shares.append(covered(intervals.fit(new[:n], y[:n]), new[n:], y[n:]).mean())
@@ -238,8 +238,7 @@ def test_coverage_must_be_a_share(coverage: float) -> None:
 def test_intervals_follow_shift_and_scale_of_the_labels(
     kind: str, rare: float | None, scale: float, shift: float
 ) -> None:
-    rng = np.random.default_rng(11)
-    shift, prediction = shift * scale, predicted(kind, 120, rng)
+    shift, prediction = shift * scale, make(kind, 120)[0]
     y = prediction.sample(1, torch.Generator().manual_seed(0))[0]
     bins = LabelBins.from_labels(y, count=8)
     moved = LabelBins(bins.edges * scale + shift, bins.counts)

@@ -29,8 +29,6 @@ from tailwise.networks.heads import (
 from tailwise.networks.vir import VIR
 from tests.networks.small_models import FEW, PRIOR, build, data, make_part, tail
 
-PRIORS = [(0.0, 0.0, 0.3, 0.0), (0.0, 1.0, 1.5, 1.0), (-0.7, 2.5, 3.0, 0.4)]
-
 
 def softplus(x: float, beta: float = 1.0) -> float:
     """log(1 + exp(beta x)) / beta, for numbers that do not overflow."""

@@ -27,7 +27,7 @@ from tailwise.networks.losses import Evidence, LatentBatch
 from tailwise.networks.parts import Part, made
 from tailwise.networks.smoothing import LatentSmoother
 from tailwise.networks.vir import PRESETS
-from tailwise.resampling.smogn import RelevanceFunction
+from tailwise.resampling.smogn import Relevance
 
 GOLDEN = Path(__file__).parent / "golden"
 Golden = Mapping[str, NDArray[Any]]
@@ -277,9 +277,9 @@ def calibration() -> float:
 def relevance() -> float:
     want, far = golden("relevance"), []
     for case in ("skewed", "both"):
-        function = RelevanceFunction.from_labels(want[case])
+        function = Relevance.from_labels(want[case])
         rare = want[f"{case}_points"][:, 1] == 1
-        ours = function.points[function.points[:, 1] == 1, 0]
+        ours = np.array([end for end in (function.low, function.high) if np.isfinite(end)])
         far += [apart(ours, want[f"{case}_points"][rare, 0])]
         far += [apart(function(want[case]), want[f"{case}_relevance"])]
     return max(far)

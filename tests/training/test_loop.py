@@ -371,6 +371,12 @@ def test_shards_give_the_numbers_of_the_whole_batch() -> None:
         fit(point(), [(X, Y)], None, settings(shards=2))
 
 
+def test_processes_of_torchrun_must_be_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    with pytest.raises(RuntimeError, match=r"first call torch.distributed.init_process_group"):
+        fit(point(), (X, Y), None, settings())
+
+
 @pytest.mark.slow
 def test_two_ranks_train_the_model_of_one(connected: Callable[..., Path]) -> None:
     folder = connected(_train_two_ranks)

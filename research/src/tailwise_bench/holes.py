@@ -63,6 +63,9 @@ class Holed:
     source: DataSet
     hole: str
 
+    def __post_init__(self) -> None:
+        check_name("hole", self.hole, HOLES)
+
     @property
     def name(self) -> str:
         """Name in results and of files."""
@@ -84,9 +87,3 @@ class Holed:
             y_valid=whole.y_valid[valid],
             extra={**whole.extra, HOLE: hole.mask(whole.y_test, ends)},
         )
-
-
-def with_hole(source: DataSet, hole: str) -> DataSet:
-    """Return a data set with a hole in its training labels."""
-    check_name("hole", hole, HOLES)
-    return Holed(source, hole)

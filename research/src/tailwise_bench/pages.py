@@ -27,7 +27,6 @@ from tailwise_bench.statistics import (
     Effect,
     Figure,
     Results,
-    by_seed,
     effect,
     nanmean,
     p_values,
@@ -307,10 +306,10 @@ def _group(results: Results, rows: Mapping[str, str], whole: str) -> list[str]:
     tested = p_values(results, TESTED, whole)
 
     def share(figure: Figure, method: str) -> str:
-        values = results.relative_by_seed(figure, method, whole)
+        values = results.by_seed(figure, method, whole)
         if not values.size:
             return "-"
-        sign = "" if figure.metric in RATIOS else "+"
+        values, sign = (np.exp(values), "") if figure.metric in RATIOS else (values, "+")
         return f"{values.mean():{sign}.3f}" + (f" ± {values.std(ddof=1):.3f}" if values.size > 1 else "")
 
     shares: dict[str, Cell] = {f.name: partial(share, f) for f in figures}
@@ -372,7 +371,7 @@ def estimator_page(suite: Suite, results: Results, times: Times) -> dict[str, An
     def ratio(figure: Figure, method: str) -> tuple[str, float]:
         values = np.ones(1)
         if method != base:
-            values = np.exp(by_seed(results.changes(figure, method, base)))
+            values = np.exp(results.by_seed(figure, method, base))
         if not values.size:
             return "-", math.nan
         spread = f" ± {values.std(ddof=1):.3f}" if values.size > 1 else ""

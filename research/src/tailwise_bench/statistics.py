@@ -114,15 +114,6 @@ class Results(RunResults):
         mean = nanmean(ours - base)
         return math.exp(mean) if figure.metric in RATIOS else mean
 
-    def relative_by_seed(self, figure: Figure, method: str, reference: str) -> np.ndarray:
-        """Return the same for every seed, against the reference's mean over its seeds. (S,)
-
-        Seeds that lack a data set are left out, and data sets where the reference has no figure do not count.
-        """
-        base = pd.Series([*map(figure.level, self.means(figure, reference))], self.data).dropna()
-        values = by_seed(self.levels(figure).xs(method).sub(base, level=0).dropna(), len(base))
-        return np.exp(values) if figure.metric in RATIOS else values
-
     @cached_property
     def _levels(self) -> dict[Figure, pd.Series[float]]:
         return {}
@@ -139,17 +130,16 @@ class Results(RunResults):
         levels = self.levels(figure)
         return levels.xs(method).sub(levels.xs(reference)).dropna()
 
+    def by_seed(self, figure: Figure, method: str, reference: str) -> np.ndarray:
+        """Return the mean change over data sets for every seed that has all of them. (S,)"""
+        seeds = self.changes(figure, method, reference).groupby(level=1)
+        return seeds.mean()[seeds.count() == len(self.data)].to_numpy()
+
 
 def nanmean(values: Iterable[float]) -> float:
     """Return the mean of the numbers that are known; NaN if none is."""
     known = [value for value in values if not math.isnan(value)]
     return float(np.mean(known)) if known else math.nan
-
-
-def by_seed(changes: pd.Series[float], tables: int | None = None) -> np.ndarray:
-    """Return the mean change over data sets for every seed that has all of them, or so many. (S,)"""
-    seeds = changes.groupby(level=1)
-    return seeds.mean()[seeds.count() == (tables or changes.index.unique(0).size)].to_numpy()
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -180,7 +170,7 @@ def p_values(results: Results, figure: Figure, reference: str) -> dict[str, floa
     rivals = [method for method in results.methods if method != reference]
     p = []
     for method in rivals:
-        values = by_seed(results.changes(figure, method, reference))
+        values = results.by_seed(figure, method, reference)
         error = stats.sem(values) if len(values) > 1 else math.nan
         p.append(_p_value(nanmean(values), error, len(values) - 1))
     return dict(zip(rivals, holm(p), strict=True))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from tailwise.lookup import check_name
 from tailwise.options import checked_options
 from tailwise.training.config import AtLeastOne
-from tailwise_bench.holes import with_hole
+from tailwise_bench.holes import Holed
 from tailwise_bench.problem import MAX_ROWS, DataSet
 from tailwise_bench.recipe import TABLES, DataKind, Recipe, check_options
 from tailwise_bench.sources.depth import DEPTH_MAPS
@@ -111,7 +111,7 @@ def read_suite(path: Path) -> Suite:
             with _named(f"[options.{method}]"):
                 check_options(method, options)
         if holes:
-            sources = tuple(with_hole(source, hole) for source in sources for hole in holes)
+            sources = tuple(Holed(source, hole) for source in sources for hole in holes)
         return Suite(path.stem, sources, label, recipe, **keys)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 from torch import Tensor
 
-from tailwise.distributions.members import NIG, Distribution
+from tailwise.distributions.members import NIG, Distribution, Number
 from tailwise.labels.bins import LabelBins, checked_labels, checked_weights
 from tailwise.metrics.scores import prepared
 from tailwise.options import Positive
@@ -53,7 +53,7 @@ class NIGScaling:
 
     def apply(self, distribution: Distribution) -> Distribution:
         """Return the calibrated distribution, of the same type, shape, dtype and device."""
-        return distribution.rebuilt(distribution.parametric.scaled(self.w_nu, self.w_alpha, self.w_beta))
+        return _scaled(distribution, self.w_nu, self.w_alpha, self.w_beta)
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,15 @@ class VarianceScaling:
 Scaling = NIGScaling | VarianceScaling
 
 
+def _scaled(distribution: Distribution, nu: Number, alpha: Number, beta: Number) -> Distribution:
+    belief = distribution.parametric
+    if not isinstance(belief, NIG):
+        raise TypeError(f"only an NIG has evidence, not a {type(belief).__name__}: use VarianceScaling")
+    moved = (alpha * (belief.alpha - 1) + 1).clamp_min(1 + torch.finfo(belief.alpha.dtype).eps)
+    moved = torch.where(belief.alpha > 1, moved, belief.alpha)
+    return distribution.rebuilt(NIG(belief.gamma, belief.nu * nu, moved, belief.beta * beta))
+
+
 def standard_deviation(distribution: Distribution) -> Tensor:
     """Return the standard deviation of each prediction, and a useful number where that is huge or infinite.
 
@@ -93,8 +102,16 @@ def standard_deviation(distribution: Distribution) -> Tensor:
     >>> [round(value, 2) for value in standard_deviation(beliefs).tolist()], round(beliefs.std[1].item())
     ([1.73, 3.16, 3.16], 141)
     """
-    lighter = distribution.parametric.lighter(2 * LEAST_ALPHA)
-    return (distribution if lighter is distribution.parametric else distribution.rebuilt(lighter)).std
+    belief = distribution.parametric
+    # A graph serves rows to come; anything else is left alone where it may be.
+    if isinstance(belief, NIG) and (
+        torch.compiler.is_compiling() or bool((belief.alpha < LEAST_ALPHA).any())
+    ):
+        alpha = belief.alpha.clamp_min(LEAST_ALPHA)
+        distribution = distribution.rebuilt(
+            NIG(belief.gamma, belief.nu, alpha, belief.beta * (alpha / belief.alpha))
+        )
+    return distribution.std
 
 
 def split_variance(calibrated: Distribution, raw: Distribution) -> tuple[Tensor, Tensor]:
@@ -162,7 +179,7 @@ def _weighted(losses: Tensor, shares: Tensor) -> Tensor:
 def _fit_nig(exact: Distribution, labels: Tensor, shares: Tensor) -> NIGScaling:
     def objective(log_factors: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         theta = torch.tensor(log_factors, dtype=torch.float64, requires_grad=True)
-        scaled = exact.rebuilt(exact.parametric.scaled(*theta.exp().unbind()))
+        scaled = _scaled(exact, *theta.exp().unbind())
         loss = _weighted(scaled.nll(labels), shares) + _RIDGE * (theta**2).sum()
         (gradient,) = torch.autograd.grad(loss, theta)
         return float(loss.detach()), gradient.numpy()

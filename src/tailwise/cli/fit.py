@@ -54,8 +54,14 @@ def fit(
         if settings.report is not None and test is not None:
             from tailwise.report.page import About, model_page
 
-            about = About(target[0], read.file_name(data), output.command_line(), weight=settings.weight)
-            about = replace(about, repeated=repeated, seconds=time.perf_counter() - began)
+            about = About(
+                target[0],
+                read.file_name(data),
+                output.command_line(),
+                weight=settings.weight,
+                repeated=repeated,
+                seconds=time.perf_counter() - began,
+            )
             if settings.test is not None:
                 about = replace(about, test_source=f"rows of {read.file_name(settings.test)}")
             files[settings.report] = model_page(model, findings[target[0]], about, test.X)
@@ -73,15 +79,12 @@ def fit(
 
 def _check(data: str, target: Sequence[str], settings: options.FitOptions, shared: options.Shared) -> None:
     """Raise an error for options that do not go together, and for outputs that cannot be written."""
-    from tailwise.files.archive import key_bytes
-
     inputs = [data, settings.test, settings.start_from]
     if data == output.STANDARD == settings.test:
         raise ValueError("only one of FILE and --test can be - (standard input)")
     files = {"--out": settings.out, "--report": settings.report}
     output.check_outputs(files, force=shared.force, inputs=[*inputs, settings.sign])
-    if settings.sign is not None:
-        key_bytes(settings.sign)  # an error now, not after the training
+    read.check_key(settings.sign)
     if settings.report is not None and len(target) > 1:
         raise ValueError(
             "a report is about one target: leave out --report, and then write a page for each target with "

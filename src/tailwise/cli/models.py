@@ -266,12 +266,10 @@ def recalibrate(
     Networks, base and emphasis stay; the intervals then hold for rows like these. The rows should not have
     been used in training.
     """
-    from tailwise.files.archive import key_bytes
     from tailwise.model.inputs import match_inputs, match_targets
 
     output.check_outputs({"--out": out}, force=shared.force, inputs=[model, data, sign])
-    if sign is not None:
-        key_bytes(sign)  # an error now, not after the fit
+    read.check_key(sign)
     fitted = read.load_model(model, trust.verify)
     table = read.Reader.of_model(fitted, shared, pictures).table(data)
     columns = match_targets(fitted.model_, table, target or [], data)

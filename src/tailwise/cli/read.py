@@ -323,6 +323,14 @@ def load_model(path: Path, key: Path | None = None) -> TailRegressor:
     return TailRegressor.load(path, key=key)
 
 
+def check_key(key: Path | None) -> None:
+    """Raise an error for a key that cannot be used, before any work is done."""
+    if key is not None:
+        from tailwise.files.archive import key_bytes
+
+        key_bytes(key)
+
+
 def read_dial(fitted: TailRegressor, dial: DialOptions, data: str, quiet: bool) -> dict[str, Any]:
     """Return the arguments of a prediction that set the dial; none for the model's own emphasis."""
     emphasis = parse_emphasis(dial.emphasis)

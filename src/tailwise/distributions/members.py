@@ -211,14 +211,6 @@ class Parametric(Distribution):
     def placed(self, location: Tensor, stretch: Number) -> Self:
         """Return it around another mean, with its scale multiplied."""
 
-    @abstractmethod
-    def lighter(self, least_df: float) -> Self:
-        """Return it with the same scale and at least so many degrees of freedom: itself if it has these."""
-
-    def scaled(self, nu: Number, alpha: Number, beta: Number) -> Self:
-        """Return it with calibrated evidence (VIR:calibrate); only an NIG has evidence."""
-        raise TypeError(f"only an NIG has evidence, not a {type(self).__name__}: use VarianceScaling")
-
     def members(self) -> Members:
         parts = torch.ones_like(self.mean), self.mean, self.scale, self.df
         return Members(*(part.unsqueeze(0) for part in parts))
@@ -286,9 +278,6 @@ class Normal(Parametric):
 
     def placed(self, location: Tensor, stretch: Number) -> Self:
         return type(self)(location, self.variance * stretch * stretch)
-
-    def lighter(self, least_df: float) -> Self:
-        return self
 
     def pooled(self, weights: Tensor | None = None) -> Distribution:
         mean = _average(self.mean, weights)
@@ -369,19 +358,6 @@ class NIG(Parametric):
 
     def placed(self, location: Tensor, stretch: Number) -> Self:
         return type(self)(location, self.nu, self.alpha, self.beta * stretch * stretch)
-
-    def lighter(self, least_df: float) -> Self:
-        least = least_df / 2
-        # A graph serves rows to come; anything else is left alone where it may be.
-        if not torch.compiler.is_compiling() and not bool((self.alpha < least).any()):
-            return self
-        alpha = self.alpha.clamp_min(least)
-        return type(self)(self.gamma, self.nu, alpha, self.beta * (alpha / self.alpha))
-
-    def scaled(self, nu: Number, alpha: Number, beta: Number) -> Self:
-        moved = (alpha * (self.alpha - 1) + 1).clamp_min(1 + torch.finfo(self.alpha.dtype).eps)
-        moved = torch.where(self.alpha > 1, moved, self.alpha)
-        return type(self)(self.gamma, self.nu * nu, moved, self.beta * beta)
 
     def pooled(self, weights: Tensor | None = None) -> Distribution:
         if not torch.compiler.is_compiling() and bool((self.alpha <= 1).any()):

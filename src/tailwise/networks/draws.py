@@ -37,7 +37,7 @@ def seeded_weights(seed: int) -> Iterator[None]:
     Layers take their weights from that generator, so threads make networks one after the other.
     """
     with _TURN, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # those of GPUs stay as they are
         yield
 
 

@@ -23,9 +23,11 @@ T = TypeVar("T")
 
 def rank_and_ranks() -> tuple[int, int]:
     """Return the number of this process, from 0, and how many there are."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return 0, 1
-    return dist.get_rank(), dist.get_world_size()
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    if dist.is_available() and dist.is_torchelastic_launched():
+        raise RuntimeError("torchrun started this process: first call torch.distributed.init_process_group()")
+    return 0, 1
 
 
 def sum_over_ranks(value: Tensor) -> Tensor:

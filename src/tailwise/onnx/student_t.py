@@ -27,8 +27,7 @@ TAIL_DF = (0.5, 1e7)
 _TAIL_DEGREES = 12, 10  # in the label and in 1 / df
 _LEAST_LEVEL = 1e-15
 _NEWTON_STEPS = 4
-_GRID, _GRID_ROUNDS = 64, 2
-_PARTS, _ROUNDS = 16, 5  # quantiles of mixtures: to one part in 16^5
+_PARTS, _ROUNDS, _MIXTURE_ROUNDS = 16, 3, 5  # roots are found to one part in 16^3, then interpolated
 _FARTHEST = 1e12  # standardised labels of points without scale
 
 
@@ -80,7 +79,7 @@ class Tails(NamedTuple):
     df: Tensor
     log_peak: Tensor  # log density at 0
     polynomial: tuple[Tensor, ...]  # of log r, the highest power first
-    parts: Tensor  # inner points of a grid of quantiles, (P,)
+    parts: Tensor  # inner points of a grid, (P,)
 
     def above(self, z: Tensor) -> Tensor:
         """Return the probability above z >= 0."""
@@ -96,31 +95,29 @@ class Tails(NamedTuple):
         return self._log_e(z.abs().clamp_max(_FARTHEST)) + (self.df / (self.df - 1)).log()
 
     def mixture_quantile(self, weight: Tensor, location: Tensor, scale: Tensor, level: Tensor) -> Tensor:
-        """Return quantiles of mixtures, between the members' own. (K, ...) each, level: (...)
-
-        They are refined by a factor of `_PARTS` at a time.
-        """
+        """Return quantiles of mixtures, between the members' own. (K, ...) each, level: (...)"""
         side = torch.where(level <= 0.5, 1.0, -1.0).to(level)  # the smaller tail does not cancel
         level, location = torch.minimum(level, 1 - level), side * location
         quantiles = location - scale * self.inverse(level)
         if len(quantiles) == 1:
             return side * quantiles.squeeze(0)
-        low, high = quantiles.amin(0), quantiles.amax(0)
-        parts = self.parts.reshape(-1, *[1] * level.dim())
-        for _ in range(_ROUNDS):
-            width = (high - low) / _PARTS
-            y = (low + width * parts).unsqueeze(1)  # (P, 1, ...)
-            below = (weight * self.sides(standardized(y, location, scale))[0]).sum(1)
-            low = low + width * (below < level).to(width).sum(0)
-            high = low + width
-        return side * (low + high) / 2
 
-    def root(self, function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
-        """Return roots of an increasing function by grids whose points are evaluated at once."""
-        # A cumulative sum, because the exporter would store a constant for each use of `arange`.
-        inner = torch.ones_like(low).expand(_GRID - 1, *low.shape).cumsum(0)
-        for _ in range(_GRID_ROUNDS):
-            width = (high - low) / _GRID
+        def excess(y: Tensor) -> Tensor:
+            """y: (P, ...)"""
+            return (weight * self.sides(standardized(y.unsqueeze(1), location, scale))[0]).sum(1) - level
+
+        return side * self.root(excess, quantiles.amin(0), quantiles.amax(0), rounds=_MIXTURE_ROUNDS)
+
+    def root(
+        self, function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, rounds: int = _ROUNDS
+    ) -> Tensor:
+        """Return roots of an increasing function by grids, each in a part of the one before it.
+
+        All points of a grid are evaluated at once.
+        """
+        inner = self.parts.reshape(-1, *[1] * low.dim())
+        for _ in range(rounds):
+            width = (high - low) / _PARTS
             low = low + width * (function(low + width * inner) < 0).to(width).sum(0)
             high = low + width
         below, above = function(torch.stack([low, high])).unbind(0)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import base64
 import io
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,7 @@ from tailwise.methods import get_method
 from tailwise.metrics.regions import REGIONS
 from tailwise.report import displays
 from tailwise.report.scores import DIALLED, FIGURES, SHOWN, Lineup, Scores
-from tailwise.report.verdict import MIN_TAIL_ROWS, Contrast, Verdict, contrast, tail_of
+from tailwise.report.verdict import MIN_TAIL_ROWS, Verdict, contrast
 from tailwise.report.wording import REGION_WORDS, number, render
 
 if TYPE_CHECKING:
@@ -74,7 +73,8 @@ def model_page(
         model=model,
         title=f"{about.target}: {scores.title} on {about.source}",
         method=get_method(model.method),
-        answers=answers_of(lineup),
+        answers=answers_of(verdict),
+        least=MIN_TAIL_ROWS,
         verdict=verdict,
         dial=scores.dial,
         charts=main_charts(lineup, about.target),
@@ -110,18 +110,9 @@ def main_charts(lineup: Lineup, label: str) -> list[displays.Display]:
 # -- the first screen ------------------------------------------------------------------------------
 
 
-class Answer(NamedTuple):
-    """How wrong the model is for some labels, compared with each baseline; NaN for too few rows."""
-
-    labels: str
-    n: int
-    error: float
-    contrasts: Mapping[str, Contrast]
-
-
-def answers_of(lineup: Lineup) -> list[Answer]:
-    """Return how wrong the model is for rare, common and all labels."""
-    scores, tail = lineup.ours, tail_of(lineup.ours)
+def answers_of(verdict: Verdict) -> dict[str, NDArray[np.bool_]]:
+    """Return by name the test rows whose errors come first: with rare, with common and with all labels."""
+    scores, tail = verdict.ours, verdict.tail
     rare = scores.region != "many" if tail is None else tail.rows
     if tail is None and rare.all():
         rare = scores.rare
@@ -129,14 +120,7 @@ def answers_of(lineup: Lineup) -> list[Answer]:
     if common.sum() < MIN_TAIL_ROWS:
         common, other = ~rare, "other labels"
     name = "rare labels" if tail is None else tail.name
-    answers = []
-    for labels, rows in ((name, rare), (other, common), ("all labels", scores.mask("all"))):
-        n, error, contrasts = int(rows.sum()), math.nan, {}
-        if n >= MIN_TAIL_ROWS:
-            error = float(scores.error[rows].mean())
-            contrasts = {s.title: contrast(scores, s, "", rows) for s in lineup.baselines.values()}
-        answers.append(Answer(labels, n, error, contrasts))
-    return answers
+    return {name: rare, other: common, "all labels": scores.mask("all")}
 
 
 # -- which columns drive the tail ------------------------------------------------------------------

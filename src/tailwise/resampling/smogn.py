@@ -12,9 +12,9 @@ functions, JAIR 1997). Written from the papers.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -35,23 +35,23 @@ FENCE = 1.5
 """The fences of a box plot lie this many interquartile ranges beyond the quartiles."""
 
 
-@dataclass(frozen=True, eq=False)
-class RelevanceFunction:
-    """How much each label matters, from 0 to 1: a monotone cubic between control points.
+class Relevance(NamedTuple):
+    """How much each label matters: 0 at `center`, 1 at `low` and `high` and beyond them.
 
-    A control point is (label, relevance), and labels increase. Between two of them relevance rises or falls
-    by the cubic Hermite polynomial that is flat at both. Beyond the first and the last point it is constant.
+    In between it is the cubic 3 t^2 - 2 t^3, which is flat at both ends, of the share t of the way. A side
+    without an end has no label that matters.
 
-    >>> relevance = RelevanceFunction(np.array([[0.0, 0.0], [10.0, 1.0]]))
-    >>> relevance([-5, 0, 2.5, 5, 10, 99])
+    >>> Relevance(-math.inf, 0.0, 10.0)([-5, 0, 2.5, 5, 10, 99])
     array([0.     , 0.     , 0.15625, 0.5    , 1.     , 1.     ])
     """
 
-    points: Array  # (P, 2): label, relevance
+    low: float
+    center: float
+    high: float
 
     @classmethod
-    def from_labels(cls, y: ArrayLike) -> RelevanceFunction:
-        """Place control points at the median and the whiskers of a box plot of the labels.
+    def from_labels(cls, y: ArrayLike) -> Relevance:
+        """Return the relevance by the median and the whiskers of a box plot of the labels.
 
         The median has relevance 0. The adjacent values have 1: the lowest and highest label within
         ``Q1 - 1.5 IQR`` and ``Q3 + 1.5 IQR``. A side without labels beyond its adjacent value has no
@@ -61,12 +61,10 @@ class RelevanceFunction:
         range. That label then has relevance 0, and the third quartile of the labels above it and the
         first quartile of the labels below it have 1. If all labels are equal, relevance is 0 everywhere.
 
-        >>> RelevanceFunction.from_labels([0, 1, 2, 3, 4, 20]).points
-        array([[2.5, 0. ],
-               [4. , 1. ]])
-        >>> RelevanceFunction.from_labels([0, 0, 0, 0, 0, 0, 1, 2, 3]).points
-        array([[0., 0.],
-               [2., 1.]])
+        >>> tuple(map(float, Relevance.from_labels([0, 1, 2, 3, 4, 20])))
+        (-inf, 2.5, 4.0)
+        >>> tuple(map(float, Relevance.from_labels([0, 0, 0, 0, 0, 0, 1, 2, 3])))
+        (-inf, 0.0, 2.0)
         """
         labels = checked_labels(y)
         first, median, third = np.percentile(labels, [25, 50, 75], method="midpoint")
@@ -82,19 +80,13 @@ class RelevanceFunction:
             has_low, has_high = below.size > 0, above.size > 0
             low = np.percentile(below, 25) if has_low else low
             high = np.percentile(above, 75) if has_high else high
-        points = [(low, 1.0)] * has_low + [(median, 0.0)] + [(high, 1.0)] * has_high
-        return cls(np.array(points))
+        return cls(low if has_low else -math.inf, median, high if has_high else math.inf)
 
     def __call__(self, y: ArrayLike) -> Array:
         """Return the relevance of each label. (...) -> (...)"""
-        labels, relevance = self.points.T
-        at = np.clip(np.asarray(y, np.float64), labels[0], labels[-1])
-        if labels.size == 1:
-            return np.full_like(at, relevance[0])
-        left = np.clip(np.searchsorted(labels, at, side="right") - 1, 0, labels.size - 2)
-        t = (at - labels[left]) / np.diff(labels)[left]
-        rise = t * t * (3 - 2 * t)
-        return np.asarray(np.clip(relevance[left] * (1 - rise) + relevance[left + 1] * rise, 0, 1))
+        away = np.asarray(y, np.float64) - self.center
+        t = np.clip(np.maximum(away / (self.high - self.center), away / (self.low - self.center)), 0, 1)
+        return np.asarray(t * t * (3 - 2 * t))
 
 
 Table = TypeVar("Table", bound=NDArray[Any] | pd.DataFrame)
@@ -310,7 +302,7 @@ def _resampled(
     table = MixedTable(X, categorical)
     if len(table.frame) != labels.size:
         raise ValueError(f"X has {len(table.frame)} rows but y has {labels.size} labels")
-    rare = RelevanceFunction.from_labels(labels)(labels) >= THRESHOLD
+    rare = Relevance.from_labels(labels)(labels) >= THRESHOLD
     if not rare.any():
         warnings.warn(
             "no label lies beyond the whiskers of a box plot, so none is rare and the rows do not change",
@@ -339,7 +331,7 @@ def smoter(
 ) -> tuple[Table, Labels]:
     """Return a table with more rows of rare labels, by interpolation, and fewer of usual ones (SmoteR).
 
-    Rows whose label has a relevance (`RelevanceFunction.from_labels`) of at least `THRESHOLD` are rare. A
+    Rows whose label has a relevance (`Relevance.from_labels`) of at least `THRESHOLD` are rare. A
     new row lies between a rare row and one of its `NEIGHBOURS` nearest neighbours in the same run of
     labels, at a random place t: ``x = (1 - t) x_1 + t x_2``. Its label is ``(d_2 y_1 + d_1 y_2) / (d_1 +
     d_2)``, where d_1 and d_2 are its distances to the two rows (Torgo et al. 2013). A category is copied

@@ -233,11 +233,6 @@ def middle(maps: Array, height: int, width: int) -> Array:
 # -- a network -----------------------------------------------------------------------------------
 
 
-def map_size(height: int, width: int) -> tuple[int, int]:
-    """Return height and width of the map for a picture: half of it, in steps of the encoder's first stage."""
-    return 2 * -(-height // 4), 2 * -(-width // 4)
-
-
 def _conv(i: int, o: int, size: int, *, active: bool = True) -> nn.Sequential:
     layers = [nn.Conv2d(i, o, size, padding=size // 2, bias=False), nn.BatchNorm2d(o)]
     return nn.Sequential(*layers, nn.ReLU(inplace=True)) if active else nn.Sequential(*layers)
@@ -290,7 +285,7 @@ class DepthNet(Backbone):
     def forward(self, x: Tensor) -> Tensor:
         """x: (N, H, W, 3) bytes -> features (N, H / 2, W / 2, feature_dim)"""
         stages = self.encoder.stages(x)
-        full = map_size(*cast("Any", x.shape[1:3] if x.dtype == torch.uint8 else x.shape[2:]))
+        full = [side // 2 for side in (x.shape[1:3] if x.dtype == torch.uint8 else x.shape[2:])]
         h = self.squeeze(stages[-1])
         for up, size in zip(self.up, (*(s.shape[2:] for s in stages[-2::-1]), full), strict=True):
             h = up(h, size)
@@ -313,7 +308,7 @@ class PixelDecoder(nn.Module):
 
     def nll(self, z: Tensor, x: Tensor) -> Tensor:
         """Return -log p(colour | z) per number, without constants. (N h w, D), (N, H, W, 3) -> (N h w,)"""
-        target = F.adaptive_avg_pool2d(self.pixels(x), map_size(*x.shape[1:3]))
+        target = F.adaptive_avg_pool2d(self.pixels(x), (x.shape[1] // 2, x.shape[2] // 2))
         colours = target.permute(0, 2, 3, 1).reshape(-1, 3)
         predicted: Tensor = self.linear(z)
         return 0.5 * (colours - predicted).pow(2).mean(-1)
