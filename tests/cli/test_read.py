@@ -44,7 +44,7 @@ def test_numbers_as_text_and_a_constant_target(
 ) -> None:
     sample(60).assign(price=7, fee=["$1,250.00", "$3.50"] * 30).to_csv(tmp_path / "odd.csv", index=False)
     text = noted(run, tmp_path / "odd.csv")
-    assert "note: column 'fee' may be read as text because of cells such as '$1,250.00': for numbers" in text
+    assert "note: read column 'fee' as numbers in $; every table must have this unit" in text
     assert "the target 'price' is 7 in every row: there is nothing to learn" in text
 
 

@@ -192,6 +192,39 @@ def test_a_gzip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyP
         read_table(path)
 
 
-@pytest.mark.parametrize("cell", ["1.257 EUR", "7%", "1,5 km", "1.png"])
-def test_numbers_with_a_unit_stay_text(tmp_path: Path, cell: str) -> None:
-    assert read_table(written(tmp_path, f"x;y\n{cell};1\n{cell};2\n"))["x"].tolist() == [cell, cell]
+# -- numbers with a unit -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers", "unit"),
+    [
+        (["1.257,33 EUR", "12 EUR", "-0,5 EUR"], [1257.33, 12, -0.5], "EUR"),
+        (["€1,257.33", "€ 12", "-€3"], [1257.33, 12, -3], "€"),
+        (["7%", "12.5 %"], [7, 12.5], "%"),
+        (["12 km", "1'200 km", "1.257.000 km"], [12, 1200, 1257000], "km"),
+        (["20 °C", "-3 °C"], [20, -3], "°C"),
+    ],
+)
+def test_numbers_with_one_unit_are_numbers(
+    tmp_path: Path, cells: list[str], numbers: list[float], unit: str
+) -> None:
+    lines = "".join(f'"{cell}";1\n' for cell in cells)
+    table = read_table(written(tmp_path, f"x;y\n{lines};2\n"))
+    np.testing.assert_array_equal(table["x"], [*numbers, np.nan])
+    assert table.attrs["units"] == {"x": unit}
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["1.257 EUR", "1.300 EUR"],  # thousands or decimals
+        ["1,5 km", "2.5 km"],
+        ["12 km", "12 mi"],
+        ["12 km", "far"],
+        ["1.png", "20.png"],  # pictures
+        ["3rd", "4th"],
+    ],
+)
+def test_numbers_whose_unit_or_decimals_are_open_stay_text(tmp_path: Path, cells: list[str]) -> None:
+    table = read_table(written(tmp_path, "x;y\n" + "".join(f"{cell};1\n" for cell in cells)))
+    assert table["x"].tolist() == cells and "units" not in table.attrs

@@ -175,12 +175,14 @@ class Reader:
 
 
 def load_table(source: str, quiet: bool, encoding: str | None = None) -> pd.DataFrame:
-    """Read a table; note a guessed encoding, and how many columns without a name were left out."""
+    """Read a table; note a guessed encoding, units, and how many columns without a name were left out."""
     from tailwise.tables.read import read_table
 
     table = read_table(source, encoding)
     if (guessed := table.attrs.pop("encoding", None)) is not None:
         note(f"note: {source} is not UTF-8 and was read as {guessed}: name another with --encoding", quiet)
+    for title, unit in table.attrs.pop("units", {}).items():
+        note(f"note: read column {title!r} as numbers in {unit}; every table must have this unit", quiet)
     if unnamed := table.attrs.pop("unnamed", 0):
         note(f"note: left out {unnamed} column{'s' * (unnamed > 1)} without a name", quiet)
     return table

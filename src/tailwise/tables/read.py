@@ -13,6 +13,7 @@ import re
 import sys
 import warnings
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -57,7 +58,8 @@ def read_table(source: str | Path, encoding: str | None = None) -> pd.DataFrame:
     Unless `encoding` is given, text is UTF-8, UTF-16 or UTF-32, or else western (Windows-1252 or Latin-1);
     ``table.attrs["encoding"]`` names the latter. Text that is probably of another encoding is an error.
     Columns without a name, such as the row numbers that pandas writes, are left out;
-    ``table.attrs["unnamed"]`` is their number.
+    ``table.attrs["unnamed"]`` is their number. Columns such as ``7%`` or ``12 km`` become numbers;
+    ``table.attrs["units"]`` has their units.
     """
     name = "standard input" if str(source) == STANDARD else str(source)
     return parse_table(file_content(source, name), name, encoding)
@@ -188,7 +190,7 @@ def _delimited(text: str, name: str) -> pd.DataFrame:
     kept = [place for place, title in enumerate(header) if title]
     table = table[kept].set_axis([header[place] for place in kept], axis=1)
     table.attrs["unnamed"] = len(header) - len(kept)
-    return _with_decimal_commas(table, delimiter)
+    return _with_numbers(table, delimiter)
 
 
 def _delimiter(text: str) -> str:
@@ -246,31 +248,74 @@ def _parser_message(message: str, delimiter: str) -> str:
     return f"cannot be read as a table: {message.strip()}"
 
 
-_DECIMAL_COMMA = r"[+-]?\d+(,\d+)?"
-_MAYBE_THOUSANDS = r"[+-]?[1-9]\d{0,2},\d{3}"
+def _with_numbers(table: pd.DataFrame, delimiter: str) -> pd.DataFrame:
+    """Turn text columns of numbers with decimal commas, or with one and the same unit, into numbers.
+
+    What a comma means is judged column by column: other columns are no evidence.
+    """
+    units: dict[str, str] = {}
+    for title in table.columns:
+        if table[title].dtype.kind not in "ifb" and (read := _numbers_of(table[title], delimiter)):
+            table[title], unit = read
+            units |= {title: unit} if unit else {}
+    if units:
+        table.attrs["units"] = units
+    return table
 
 
-def _with_decimal_commas(table: pd.DataFrame, delimiter: str) -> pd.DataFrame:
-    """Turn text columns of numbers with decimal commas into numbers.
+def _numbers_of(column: pd.Series[Any], delimiter: str) -> tuple[pd.Series[Any], str] | None:
+    """Return the numbers and the unit of a column of texts; None unless they are clear.
 
-    What a comma means is judged column by column: other columns are no evidence. A comma before three digits,
-    as in 1,257, may separate thousands, unless semicolons separate cells. In more than half of the numbers
-    with a comma it must be clear.
+    Numbers without a unit may have decimal commas, in every cell. With a unit they may also have thousands
+    separated, and cells that are no such number become missing if they are few.
     """
     import pandas as pd
 
-    for title in table.columns:
-        if table[title].dtype.kind in "ifb":
-            continue
-        texts = table[title].dropna().astype(str).str.strip()
-        # Most columns of text end at their first cell.
-        if texts.head(1).str.fullmatch(_DECIMAL_COMMA).all() and texts.str.fullmatch(_DECIMAL_COMMA).all():
-            commas = texts[texts.str.contains(",")]
-            unclear = 0 if delimiter == ";" else int(commas.str.fullmatch(_MAYBE_THOUSANDS).sum())
-            if 2 * unclear < len(commas):
-                numbers = pd.to_numeric(texts.str.replace(",", "."))
-                table[title] = numbers.reindex(table.index).astype(float)
-    return table
+    texts = column.dropna().astype(str).str.strip()
+    if texts.empty or _CELL.fullmatch(texts.iloc[0]) is None:  # most columns of text end here
+        return None
+    cells = texts.map(_CELL.fullmatch).dropna()
+    units = cells.map(lambda cell: cell["before"] + (cell["after"] or ""))
+    unit, count = Counter(units).most_common(1)[0]
+    numbers = cells[units == unit].map(lambda cell: cell["sign"] + re.sub(r"['\s]", "", cell["number"]))
+    if count < (AGREEING if unit else 1) * len(texts):
+        return None
+    if not unit and not texts.str.fullmatch(_DECIMAL_COMMA).all():
+        return None
+    decimal = _decimal_sign(numbers.str.lstrip("+-"), delimiter)
+    if decimal is None or (decimal == "." and not unit):
+        return None
+    plain = numbers.str.replace("." if decimal == "," else ",", "").str.replace(decimal, ".")
+    return pd.to_numeric(plain, errors="coerce").reindex(column.index).astype(float), unit
+
+
+def _decimal_sign(numbers: Iterable[str], delimiter: str) -> str | None:
+    """Return the sign before the decimals, which all numbers must have in common; None if it is open.
+
+    A single sign before three digits, as in 1.257, may separate thousands, unless it is a comma in a file
+    with semicolons. More than half of the numbers with a sign must be clear.
+    """
+    decided, open_ = Counter[str](), 0
+    for number in numbers:
+        signs = re.findall(r"[.,]", number)
+        if len(signs) > 1:  # 1.257,33 or 1.257.000
+            decided[signs[-1] if len(set(signs)) == 2 else {".": ",", ",": "."}[signs[0]]] += 1
+        elif signs and _GROUPED.fullmatch(number) and (signs[0], delimiter) != (",", ";"):
+            open_ += 1
+        elif signs:
+            decided[signs[0]] += 1
+    if len(decided) > 1 or 0 < open_ >= decided.total():
+        return None
+    return next(iter(decided), ".")
+
+
+AGREEING = 0.95
+"""This share of the cells must be numbers with one and the same unit; the other cells become missing."""
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
+_CELL = re.compile(
+    r"(?P<sign>[+-]?)\s?(?P<before>[€$£¥]?)\s?(?P<number>\d(?:[\d.,'\s]*\d)?)\s?(?P<after>[€$£¥%]|°?[^\W\d_]{1,12}[²³]?)?"
+)
+_GROUPED = re.compile(r"[1-9]\d{0,2}[.,]\d{3}")
 
 
 def _parquet(content: bytes, name: str) -> pd.DataFrame:
