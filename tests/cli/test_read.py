@@ -49,7 +49,7 @@ def test_numbers_as_text_and_a_constant_target(
 
 
 def test_many_notes_are_counted(run: Run, tmp_path: Path, fits: list[Any]) -> None:
-    words = {f"t{k}": [f"{i} %" for i in range(25)] for k in range(9)}
+    words = {f"t{k}": [f"{i} {'%$'[i % 2]}" for i in range(25)] for k in range(9)}
     pd.DataFrame({**words, "price": range(25)}).to_csv(tmp_path / "wide.csv", index=False)
     text = noted(run, tmp_path / "wide.csv")
     assert text.count("may be read as text") == 5 and "note: 4 more columns are like this" in text

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +17,7 @@ from tailwise.metrics.regions import Metric
 from tailwise.networks.losses import FeatureDecoder, Loss, weighted_mean
 from tailwise.networks.parts import Method, Retrain, SharpnessAware
 from tailwise.networks.ranks import rank_and_ranks
+from tailwise.networks.smoothing import recomputing
 from tailwise.networks.tail import Tail
 
 
@@ -122,7 +124,8 @@ class Network(nn.Module):
         latents_first = self.schedule is not None and self.schedule.latents_first
         if latents_first and not any(loss.of_latents for loss in losses):
             raise ValueError("the schedule 'pretrain' needs a loss of latents to start with, such as 'rnc'")
-        self._rows_seen = 0
+        # An array, because a compiled loss would be specialised to an int.
+        self._rows_seen = np.zeros((), dtype=np.int64)
         self._retraining = False
         self._bracketed = False  # whether the loop calls `begin_epoch`, and so `end_epoch` as well
 
@@ -223,7 +226,7 @@ class Network(nn.Module):
 
     def _count(self, rows: int) -> None:
         """End the epoch before a batch, if all training rows were seen and the loop does not say so."""
-        if self._bracketed:
+        if self._bracketed or recomputing():
             return
         if self._rows_seen >= self.bins.counts.sum() > 0:
             self.end_epoch()
@@ -257,7 +260,7 @@ class Network(nn.Module):
             tail.smoother.commit()  # without rows it changes nothing
         for loss in self._losses():
             loss.end_epoch()
-        self._rows_seen = 0
+        self._rows_seen.fill(0)
         self._bracketed = False
 
     def score(self, metric: Metric, prediction: Distribution, y: Tensor) -> float:
@@ -307,11 +310,12 @@ class Network(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """Return the rows seen in this epoch and the stage."""
-        return torch.tensor([self._rows_seen, self._retraining])
+        return torch.tensor([int(self._rows_seen), self._retraining])
 
     def set_extra_state(self, state: Tensor) -> None:
         """Continue an epoch from a saved state."""
-        self._rows_seen, retraining = state.tolist()
+        rows_seen, retraining = state.tolist()
+        self._rows_seen.fill(rows_seen)
         self._retraining, self._bracketed = bool(retraining), False
 
 

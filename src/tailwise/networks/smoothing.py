@@ -128,6 +128,11 @@ def recolor(
     return mean, torch.where(still, z_var, var)
 
 
+def recomputing() -> bool:
+    """Whether a backward pass runs this part of a forward pass again, for activation checkpointing."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+
+
 class NoSmoothing(nn.Module):
     """Latents as they are."""
 
@@ -239,6 +244,8 @@ class LatentSmoother(nn.Module):
 
         z_mean, z_var: (N K, D), index, labelled: (N K,)
         """
+        if recomputing():
+            return
         wide = (-1, self.members * self.dim)
         var = None if z_var is None else z_var.reshape(wide)
         labelled = None if labelled is None else labelled[:: self.members]
