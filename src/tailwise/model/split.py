@@ -26,6 +26,8 @@ MIN_FOLD_ROWS = 8
 """With fewer rows per fold than this, ``folds="auto"`` trains one network."""
 MAX_FOLDED_ROWS = 20_000
 """With more rows than this, ``folds="auto"`` trains one network: a fifth of them calibrates well enough."""
+FOLDS_OF_MANY = 3
+"""Folds of the base with more rows than that, at half of the time (research/results/base-cost.md)."""
 
 
 def check_row_count(rows: int) -> None:
@@ -126,9 +128,9 @@ class Split:
         With `alone` there is one network and nothing is held out. Without enough rows the training rows
         themselves stop and calibrate. With `groups`, no group is on both sides.
         """
-        rows, most = np.arange(len(labels)), FOLDS
+        rows, most = np.arange(len(labels)), FOLDS if len(labels) <= MAX_FOLDED_ROWS else FOLDS_OF_MANY
         if groups is not None:
-            most = min(FOLDS, int(groups.max()) + 1)
+            most = min(most, int(groups.max()) + 1)
 
         def dealt(count: int) -> Rows:
             if groups is None:
