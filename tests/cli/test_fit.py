@@ -23,7 +23,7 @@ def test_fit_writes_a_model_and_a_report_and_nothing_else(place: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["prices", "claims", "duplicated"])
+@pytest.mark.parametrize("kind", ["prices", "claims", "duplicated", "no base"])
 def test_every_command_gives_the_same_verdict(run: Run, tmp_path: Path, kind: str) -> None:
     """The page, `fit` and `evaluate` see the same baselines: those that the model holds."""
     rng = np.random.default_rng(0)
@@ -35,6 +35,7 @@ def test_every_command_gives_the_same_verdict(run: Run, tmp_path: Path, kind: st
     for name, rows in (("train.csv", train), ("test.csv", test)):
         rows.to_csv(tmp_path / name, index=False)
     told = ["--test", tmp_path / "test.csv", "--epochs", 5, "--json"]
+    told += ["--base", "none"] if kind == "no base" else []
     line = ["fit", tmp_path / "train.csv", "-t", "y", *told]
     fitted = run(*line, "-o", tmp_path / "m", "--report", tmp_path / "m.html")
     assert fitted.exit_code == 0, fitted.output
@@ -45,7 +46,8 @@ def test_every_command_gives_the_same_verdict(run: Run, tmp_path: Path, kind: st
     plain = json.loads(run(*line, "-o", tmp_path / "n").stdout)
     for key in ("verdict", "regions", "base", "constant"):
         assert again[key] == printed[key]
-    assert plain["constant"] == printed["constant"] and plain["regions"] == printed["regions"]
+    for key in ("verdict", "regions", "base", "constant"):
+        assert plain[key] == printed[key]
 
 
 def test_a_test_table(run: Run, place: Path, tmp_path: Path) -> None:

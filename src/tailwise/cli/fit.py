@@ -47,7 +47,7 @@ def fit(
     kept = output.checkpoint_path(settings.out)
     with output.resumable(kept):
         model = _train(train, parameters, kept, start, shared.quiet)
-        if settings.report is not None and not settings.no_baseline:
+        if test is not None and not settings.no_baseline:
             _fit_rival(model, train, shared.quiet)
         findings = {} if test is None else findings_of(model, test, settings.coverage)
         files: dict[Path, output.Content] = {settings.out: partial(model.save, key=settings.sign)}
@@ -271,15 +271,20 @@ def _train(
 
 
 def _fit_rival(model: TailRegressor, train: read.Rows | StreamedTable, quiet: bool) -> None:
-    """Put the boosted trees that a report compares with beside a model of one target."""
+    """Put the boosted trees that a verdict compares with beside a model of one target.
+
+    They are its base where it has one that may choose between the label and its logarithm.
+    """
     from tailwise.report.scores import fit_rival
 
-    if isinstance(train, StreamedTable) or not model.model_.inputs.is_table:
+    fitted = model.model_
+    is_base = bool(fitted.base.targets) and model.target_transform == "auto"
+    if isinstance(train, StreamedTable) or not fitted.inputs.is_table or len(fitted.targets) > 1 or is_base:
         return
     output.note("training boosted trees to compare with", quiet)
     trees = fit_rival(model, train.X, train.labels, train.weight, train.groups)
-    if trees is not None and trees not in model.model_.base.targets:
-        model.model_ = replace(model.model_, rivals=(trees,))
+    if trees is not None and trees not in fitted.base.targets:
+        model.model_ = replace(fitted, rivals=(trees,))
 
 
 def _note_repeated(

@@ -182,9 +182,9 @@ class FitOptions:
 
     out: ModelOut
     report: Report = None
-    no_baseline: Annotated[
-        bool, Option("--no-baseline", help="With --report, train no boosted trees to compare with.")
-    ] = False
+    no_baseline: Annotated[bool, Option("--no-baseline", help="Train no boosted trees to compare with.")] = (
+        False
+    )
     coverage: Coverage = 0.9
     sign: Sign = None
     test: Annotated[
