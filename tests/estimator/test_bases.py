@@ -131,6 +131,18 @@ def test_trees_end_where_the_held_out_fold_stops_gaining() -> None:
     np.testing.assert_allclose(held_out[~train], y.mean() + y.std() * expected.predict(x[~train]))
 
 
+def test_all_trees_judge_and_those_behind_the_best_one_go() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 2)), rng.normal(size=60)
+    fit = CrossFit(BASES["catboost"], x, y, np.ones(60), np.arange(60) % 2, 3).fit([0], every_tree=True)
+    held, errors = fit.fold == 0, []
+    assert fit.models[0].tree_count_ == TREES
+    for latent in fit.models[0].staged_predict(x[held]):
+        errors.append(((y.mean() + y.std() * latent - y[held]) ** 2).mean())
+    assert fit.stopped().models[0].tree_count_ == 1 + np.argmin(errors)
+    assert ((fit.held_out[held] - y[held]) ** 2).mean() == pytest.approx(min(errors))
+
+
 def test_a_base_that_takes_no_weights_gets_repeated_rows() -> None:
     x, y = table(50)
     weight, fold = np.where(y > 1, 3.0, 1.0), deal_folds(y, 0)

@@ -255,6 +255,8 @@ class CrossFit:
     ) -> None:
         """matrix: (N, F); labels, weight and fold: (N,)"""
         self.make, self.matrix, self.labels, self.weight = make, matrix, labels, weight
+        self.stops = make is _catboost
+        """Whether the fold that is held out says when a model has enough trees."""
         self.fold, self.seed, self.transform = fold, seed, transform
         self.latent = transform.latents(labels)
         self.location, self.scale = float(np.mean(self.latent)), float(np.std(self.latent)) or 1.0
@@ -264,31 +266,46 @@ class CrossFit:
         self.spreads: dict[int, Floats] = {}
         """Out-of-fold quantiles of each fold, as `spread` returns them."""
 
-    def fit(self, folds: Iterable[int]) -> CrossFit:
-        """Fit the models of these folds that are not there yet; CatBoost's side by side, one thread each."""
+    def fit(self, folds: Iterable[int], *, every_tree: bool = False) -> CrossFit:
+        """Fit the models of these folds that are not there yet; CatBoost's side by side, one thread each.
+
+        With `every_tree` CatBoost does not stop; `stopped` then drops the trees behind the best one.
+        """
         models = {k: self.make(self.seed + k) for k in folds if k not in self.models}
-        jobs = torch.get_num_threads() if self.make is _catboost else 1
+        if every_tree and self.stops:
+            for model in models.values():
+                model.set_params(early_stopping_rounds=None, use_best_model=False)
+        jobs = torch.get_num_threads() if self.stops else 1
         with ThreadPoolExecutor(min(jobs, len(models) or 1)) as pool:
-            predictions = list(pool.map(self._fit, models, models.values()))
-        for k, (held_out, spreads) in zip(models, predictions, strict=True):
-            self.held_out[self.fold == k] = self.location + self.scale * held_out
-            self.spreads[k] = spreads
-        self.models.update(models)
+            list(pool.map(self._fit, models, models.values()))
+        for k, model in models.items():
+            self._keep(k, model)
         return self
 
-    def _fit(self, k: int, model: Any) -> tuple[Floats, Floats]:
-        """Fit a model to the rows outside a fold; return its prediction and its `spread` inside."""
-        train = self.fold != k
-        matrix, standardized = self.matrix[train], (self.latent - self.location) / self.scale
+    def stopped(self) -> CrossFit:
+        """Drop the trees of CatBoost behind the best one for the held-out fold."""
+        for k, model in self.models.items() if self.stops else ():
+            if model.tree_count_ > model.get_best_iteration() + 1:
+                model.shrink(model.get_best_iteration() + 1)
+                self._keep(k, model)
+        return self
+
+    def _fit(self, k: int, model: Any) -> None:
+        """Fit a model to the rows outside a fold."""
+        train, standardized = self.fold != k, (self.latent - self.location) / self.scale
         weight = None if (self.weight == self.weight[0]).all() else self.weight
-        inside = self.matrix[~train]
-        if self.make is _catboost:
+        if self.stops:
             _fit_stopped(model, self.matrix, standardized, weight, train)
         elif weight is None:
-            model.fit(matrix, standardized[train])
+            model.fit(self.matrix[train], standardized[train])
         else:
-            _fit_weighted(model, matrix, standardized[train], weight[train])
-        return predicted(model, inside), spread(model, inside)
+            _fit_weighted(model, self.matrix[train], standardized[train], weight[train])
+
+    def _keep(self, k: int, model: Any) -> None:
+        """Keep the model of a fold, with its prediction and its `spread` inside the fold."""
+        inside = self.matrix[self.fold == k]
+        self.held_out[self.fold == k] = self.location + self.scale * predicted(model, inside)
+        self.models[k], self.spreads[k] = model, spread(model, inside)
 
     @property
     def crps(self) -> float:
@@ -506,12 +523,15 @@ def fit_base(
 
 
 def _better(fits: Sequence[CrossFit]) -> CrossFit:
-    """Return the first one, unless the CRPS of another is lower by `MARGIN` on the first folds."""
+    """Return the first one, unless the CRPS of another is lower by `MARGIN` on the first folds.
+
+    All trees judge: those that stop gain more on labels than on logarithms (research/results/base-cost.md).
+    """
     if len(fits) == 1:
         return fits[0]
-    scores = [fit.fit(range(JUDGES)).crps for fit in fits]
+    scores = [fit.fit(range(JUDGES), every_tree=True).crps for fit in fits]
     best = int(np.argmin(scores))
-    return fits[best if scores[best] < (1 - MARGIN) * scores[0] else 0]
+    return fits[best if scores[best] < (1 - MARGIN) * scores[0] else 0].stopped()
 
 
 def out_of_fold_crps(transform: AnyTransform, predictions: Floats, labels: Floats) -> float:
