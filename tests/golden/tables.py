@@ -7,17 +7,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
+from scipy import sparse
 from torch import Tensor, nn
 
-Array = NDArray[np.float64]
+from tests.estimator.small_tables import Array, table
 
 
 def numbers(rows: int = 150, seed: int = 0) -> tuple[Array, Array]:
     """Three columns of numbers, and labels of a long tail."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(rows, 3))
-    return x, np.exp(x[:, 0]) + 0.3 * x[:, 1] + 0.1 * rng.normal(size=rows)
+    return table(rows, seed)
 
 
 def columns(rows: int = 150) -> tuple[pd.DataFrame, pd.Series]:
@@ -56,6 +54,17 @@ def counts(rows: int = 150) -> tuple[Array, Array]:
     return x, np.maximum(np.floor(2 * y), 0)
 
 
+def zeros() -> tuple[Array, Array]:
+    """Labels that are 0 where they would be small."""
+    x, y = numbers()
+    return x, np.where(y < 0.8, 0.0, y)
+
+
+def sparse_numbers() -> tuple[Any, Array]:
+    x, y = numbers()
+    return sparse.csr_matrix(np.where(np.abs(x) < 0.5, 0, x)), y
+
+
 class Plain(nn.Module):
     """A network of one layer, always with the same weights at first."""
 
@@ -75,22 +84,6 @@ class Pair(Plain):
 
     def forward(self, one: Tensor, two: Tensor) -> Tensor:
         return torch.relu(self.linear(one) - self.linear(two))
-
-
-class Filters(nn.Module):
-    """A small convolution over maps of one channel."""
-
-    feature_dim = 6
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(1, 6, 3)
-        generator = torch.Generator().manual_seed(0)
-        for parameter in self.parameters():
-            parameter.data = 0.3 * torch.randn(parameter.shape, generator=generator)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.convolution(x)).mean((2, 3))
 
 
 def part(X: Any, rows: slice) -> Any:
