@@ -25,7 +25,7 @@ from tests.estimator.small_tables import quick, table
         ({"backbone": None}, "'backbone' parameter of TailRegressor must be"),
         ({"epochs": 1.5}, "'epochs' parameter of TailRegressor must be an int"),
         ({"calibrate": "yes"}, "'calibrate' parameter"),
-        ({"feature_dim": 3}, "'auto' has its own: leave it out"),
+        ({"feature_dim": 3}, "'auto' sets it: leave it out"),
         ({"few": 200}, "few=200 must not exceed many=100"),
         ({"folds": 61}, "folds=61 needs at least 61 rows, got n_samples=60"),
         ({"emphasis": np.nan}, "'emphasis' parameter"),
