@@ -10,7 +10,7 @@ import torch
 from scipy import sparse
 from torch import Tensor, nn
 
-from tests.estimator.small_tables import Array, table
+from tests.estimator.small_tables import Array, frame, table
 
 
 def numbers(rows: int = 150, seed: int = 0) -> tuple[Array, Array]:
@@ -20,26 +20,7 @@ def numbers(rows: int = 150, seed: int = 0) -> tuple[Array, Array]:
 
 def columns(rows: int = 150) -> tuple[pd.DataFrame, pd.Series]:
     """Columns of every kind, with missing values, names and an index."""
-    rng = np.random.default_rng(1)
-    kind, size = rng.choice(["oak", "elm", "ash"], rows, p=[0.6, 0.3, 0.1]), rng.normal(size=rows)
-    words = np.array(["tall", "old", "green", "by the river", "cut", "with a nest"])
-    notes = [" ".join(rng.choice(words, 4)) + f" no. {k}" for k in range(rows)]
-    table = pd.DataFrame(
-        {
-            "size": np.where(rng.random(rows) < 0.1, np.nan, size),
-            "count": rng.integers(0, 9, rows),
-            "kind": pd.Categorical(kind),
-            "place": np.where(rng.random(rows) < 0.1, None, rng.choice(["north", "south"], rows)),
-            "note": np.where(rng.random(rows) < 0.1, None, notes),
-            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 700, rows), "D"),
-            "felled": rng.random(rows) < 0.5,
-            "empty": np.nan,
-            "same": 1.0,
-        },
-        index=[f"row{k}" for k in range(rows)],
-    )
-    labels = np.exp(size) + (kind == "oak") + 0.1 * rng.normal(size=rows)
-    return table, pd.Series(labels, index=table.index, name="price")
+    return frame(rows)
 
 
 def simple_columns(rows: int = 150) -> tuple[pd.DataFrame, pd.Series]:
