@@ -32,8 +32,8 @@ from catboost import CatBoostRegressor
 from tailwise import TailRegressor
 from tailwise.calibration.calibration import Predicted
 from tailwise.model.base import CrossFit
-from tailwise.model.fit import Held, Training
 from tailwise.model.inputs import TableInputs
+from tailwise.model.training import Held, Training
 from tailwise.serving.web import Service, listen, server
 from tailwise.tables.encode import TablePreprocessor
 

@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 
 from tailwise import TailRegressor
 from tailwise.model import base as preparing
-from tailwise.model import fit as fitting
+from tailwise.model import training as fitting
 from tailwise.model.base import BASES, TREES, CrossFit, deal_folds, resolve_bases
 from tests.estimator.small_tables import frame, quick, table
 

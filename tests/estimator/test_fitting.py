@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tailwise.model import base as preparing
-from tailwise.model import fit as fitting
+from tailwise.model import training as fitting
 from tests.estimator.small_tables import quick, table
 
 # -- which rows are used for what ------------------------------------------------------------------

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from tailwise.labels.bins import LabelBins
-from tailwise.model import fit as fitting
 from tailwise.model import split as holdout
+from tailwise.model import training as fitting
 from tailwise.model.base import deal_folds
 from tailwise.model.split import (
     Split,

@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 
 from tailwise import TailRegressor
 from tailwise.model import base as preparing
-from tailwise.model import fit as fitting
+from tailwise.model import training as fitting
 from tests.estimator.small_tables import quick, table
 
 X, Y = table(60)

@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 from tailwise import TailRegressor
 from tailwise.distributions.members import Normal
 from tailwise.distributions.transform import Identity
-from tailwise.model import fit
+from tailwise.model import families
 from tailwise.model.families import share_alone
 from tailwise.networks.together import Pool
 
@@ -37,7 +37,7 @@ def test_the_share_is_the_smallest_within_one_error_of_the_lowest_crps() -> None
 
 
 def test_tables_of_copies_are_not_pooled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "share_alone", lambda *_: 0.5)
+    monkeypatch.setattr(families, "share_alone", lambda *_: 0.5)
     for copies, networks in ((60, 4), (61, 2)):
         rows = np.r_[np.arange(60), np.zeros(copies, np.int64)]
         model = TailRegressor(base=TREES, folds=2, epochs=1, pool=True, random_state=0).fit(X[rows], Y[rows])
@@ -49,7 +49,7 @@ def test_a_pool_lies_between_its_families_and_is_saved(
 ) -> None:
     y, predictions = np.stack([Y, -2 * Y + X[:, 2]], axis=1), {}
     for share in (0.0, 0.25, 1.0):
-        monkeypatch.setattr(fit, "share_alone", lambda *_, share=share: share)
+        monkeypatch.setattr(families, "share_alone", lambda *_, share=share: share)
         model = fitted(y, base=TREES, emphasis=0.0)
         predictions[share] = model.predict(X)
         assert model.model_.base.is_identity == (share == 1)

@@ -65,7 +65,7 @@ def test_an_error_in_one_network_ends_the_others(monkeypatch: pytest.MonkeyPatch
             on_epoch({}, epoch)
             time.sleep(0.01)
 
-    monkeypatch.setattr("tailwise.model.fit.train", learn)
+    monkeypatch.setattr("tailwise.model.training.train", learn)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     with pytest.raises(ValueError, match="the first one fails"):

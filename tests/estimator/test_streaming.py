@@ -14,7 +14,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
 from tailwise import TailRegressor
-from tailwise.model import fit as fitting
+from tailwise.model import training as fitting
 from tailwise.model.stream import StreamedRows
 from tailwise.streams import FrameRows
 from tailwise.streams.sources import ParquetRows

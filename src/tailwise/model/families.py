@@ -6,6 +6,9 @@ third better than around trees, and elsewhere they are worse (research/results/n
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import cast
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -13,6 +16,11 @@ from numpy.typing import NDArray
 from tailwise.calibration.scaling import fit_scaling
 from tailwise.distributions.members import Distribution, pooled
 from tailwise.distributions.transform import Transform
+from tailwise.model.base import NoBase
+from tailwise.model.model import Model
+from tailwise.model.training import Held, Run, Training
+from tailwise.networks.network import Network
+from tailwise.networks.together import Pool
 
 Floats = NDArray[np.float64]
 
@@ -43,3 +51,36 @@ def share_alone(around: Distribution, alone: Distribution, y: Floats, transform:
 def pool(around: Distribution, alone: Distribution, share: float) -> Distribution:
     """Return one distribution for the predictions of both families, with the moments of their mixture."""
     return pooled([around, alone], torch.tensor([1 - share, share], dtype=torch.float64))
+
+
+def started(start: Model | None, name: str) -> tuple[Network, ...]:
+    """Return the networks of a family that training goes on from, if any: ``around`` a base, or ``alone``."""
+    networks = () if start is None else start.networks
+    pools = [getattr(network, name) for network in networks if isinstance(network, Pool)]
+    plain = [network for network in networks if isinstance(network, Network) and name == "around"]
+    return tuple(pools or plain)
+
+
+def joined(
+    training: Training, runs: list[Run], held: Held, others: list[Run], alone: Held
+) -> tuple[Training, list[Run], Held]:
+    """Pool networks around a base with others without it, or leave out one of the families."""
+    chosen = held.select
+    shares = [
+        share_alone(mine[chosen], its[chosen], y[chosen], about.transform)
+        for mine, its, y, about in zip(held.raw, alone.raw, held.y.T, training.labels, strict=True)
+    ]
+    if not any(shares):
+        return training, runs, held
+    if min(shares) == 1 and not training.base.given:
+        return replace(training, base=NoBase()), others, replace(alone, base=held.base)
+    pools = [
+        Run(
+            Pool(*cast("tuple[Network, Network]", (mine.network, its.network)), shares),
+            (*mine.histories, *its.histories),
+            mine.raw,
+        )
+        for mine, its in zip(runs, others, strict=True)
+    ]
+    raw = tuple(pool(*both) for both in zip(held.raw, alone.raw, shares, strict=True))
+    return training, pools, replace(held, raw=raw)

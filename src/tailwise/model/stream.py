@@ -17,14 +17,14 @@ from sklearn.utils import check_random_state
 from tailwise.distributions.transform import AnyTransform
 from tailwise.distributions.truncation import Bounds
 from tailwise.labels.bins import LabelBins
-from tailwise.labels.support import LabelSupport
 from tailwise.lookup import check_name
 from tailwise.model.base import FOLDS, Base, deal_folds, fit_base
-from tailwise.model.fit import Held, Training, bounds_of_targets, labels_of_targets
+from tailwise.model.fit import bounds_of_targets, labels_of_targets
 from tailwise.model.inputs import TableInputs
 from tailwise.model.model import Model, beside_features, latent_offset, squeezed
 from tailwise.model.settings import Settings, bins_from_summary, candidates, chosen_transforms
 from tailwise.model.split import MIN_HOLDOUT
+from tailwise.model.training import Held, Prepared, Training
 from tailwise.streams.sources import SOURCE, FrameRows, RayRows, RowStream, Shard, as_row_stream
 from tailwise.streams.survey import (
     Surveyed,
@@ -224,13 +224,13 @@ class _StreamFit:
         settings.log("reading the labels of %d rows, to count them in bins", survey.rows)
         bins, weight = self._counted(survey, transforms)
         y, seen = (labels_of(rows, columns.targets) for rows in (survey.held, survey.sample))
-        supports = [LabelSupport.from_labels(column) for column in np.concatenate([y, seen]).T]
-        labels = labels_of_targets(settings, bins, seen.T, None, self._bounds(survey), supports, transforms)
+        possible = np.concatenate([y, seen]).T
+        labels = labels_of_targets(settings, bins, transforms, self._bounds(survey), possible, seen.T)
         training = Training(settings, inputs, base, labels, seed)
         rows = StreamedRows(training, inputs, self.stream, columns, survey, offset, weight, shuffle)
         encoded = inputs.encode(inputs.checked(survey.held[columns.inputs]))
         around = base.offset(encoded.matrix, len(encoded), None)
-        held = training.examples(encoded, y, np.ones(len(y)), around)
+        held = training.examples(Prepared(encoded, y, np.ones(len(y)), around))
         select, confirm = halves(len(y), seed, 4 * MIN_HOLDOUT)
         start = torch.from_numpy(np.asarray(rows.encoded(survey.sample)[0]))
         network = training.network(start, np.arange(len(start)))
