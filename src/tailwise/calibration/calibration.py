@@ -171,6 +171,20 @@ class Labels:
         """Density of the training labels."""
         return LabelDensity.from_bins(self.bins)
 
+    @property
+    def shots(self) -> dict[str, int]:
+        """The limits of regions, as keyword arguments."""
+        return {"many": self.many, "few": self.few}
+
+    @cached_property
+    def regions(self) -> NDArray[np.str_]:
+        """The region of each bin. (B,)"""
+        return self.bins.regions(self.many, self.few)
+
+    def region(self, y: Floats | Tensor) -> NDArray[np.str_]:
+        """Return the region of each label. (N,)"""
+        return np.asarray(self.regions[np.asarray(self.bins.index(y))])
+
 
 def latent_bins(bins: LabelBins, transform: Transform) -> LabelBins:
     """Return bins of labels as bins of latent labels."""
@@ -357,7 +371,7 @@ class Predicted(NamedTuple):
     def columns(self, coverage: float, rare: float | None = None) -> dict[str, Any]:
         """Return the columns of a table of predictions. (N,) each"""
         lower, upper = self.interval(coverage, rare)
-        own, bins = self.distribution, self.calibration.bins
+        own = self.distribution
         aleatoric, epistemic = self.variances()
         numbers = {
             "prediction": own.point,
@@ -367,8 +381,7 @@ class Predicted(NamedTuple):
             "aleatoric_std": aleatoric.sqrt(),
             "epistemic_std": epistemic.sqrt(),
         }
-        labels = self.calibration.labels
-        region = bins.regions(labels.many, labels.few)[bins.index(own.point).numpy()]
+        region = self.calibration.labels.region(own.point)
         return {**{name: value.numpy() for name, value in numbers.items()}, "region": region}
 
     def scores(self, y: Floats, coverage: float) -> pd.DataFrame:
@@ -376,16 +389,13 @@ class Predicted(NamedTuple):
 
         The same figures of `constant_interval` stand beside those of intervals.
         """
-        fitted = self.calibration
-        shots = {"many": fitted.labels.many, "few": fitted.labels.few}
-        errors = ("mae", "rmse", "gm", "nll", "crps", "ause")
-        table = by_region(self.distribution, y, fitted.bins, errors, **shots)
+        labels, errors = self.calibration.labels, ("mae", "rmse", "gm", "nll", "crps", "ause")
+        table = by_region(self.distribution, y, labels.bins, errors, **labels.shots)
         lower, upper = (end.numpy() for end in self.interval(coverage))
         intervals = intervals_by_region(
-            lower, upper, y, fitted.bins, coverage, training=fitted.labels.quantiles, **shots
+            lower, upper, y, labels.bins, coverage, training=labels.quantiles, **labels.shots
         )
-        figures = ["coverage", "width", "interval_score"]
-        return table.join(intervals[[*figures, *(f"constant_{figure}" for figure in figures)]]).reset_index()
+        return table.join(intervals.drop(columns=["n", "coverage_low", "coverage_high"])).reset_index()
 
 
 def calibrate(

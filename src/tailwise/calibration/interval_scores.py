@@ -201,32 +201,29 @@ def intervals_by_region(
     low, high = (np.asarray(end, np.float64).reshape(-1) for end in (lower, upper))
     if not low.size == high.size == labels.size:
         raise ValueError(f"{low.size} lower and {high.size} upper ends for {labels.size} labels")
-    region = bins.regions(many, few)[bins.index(labels)]
     least, most = constant_interval(bins if training is None else training, coverage)
-    inside, constant = (labels >= low) & (labels <= high), (labels >= least) & (labels <= most)
-    column = torch.from_numpy(labels)
-    score = winkler(torch.from_numpy(low), torch.from_numpy(high), column, coverage).numpy()
-    constant_ends = torch.full_like(column, least), torch.full_like(column, most)
-    constant_score = winkler(*constant_ends, column, coverage).numpy()
-    table = []
-    for name in REGIONS:
-        rows = np.ones(labels.size, bool) if name == "all" else region == name
-        if not rows.any():
-            table.append((0, *[math.nan] * 8))
-            continue
-        figures = coverage_and_width(
-            int(rows.sum()), int(inside[rows].sum()), float((high - low)[rows].sum())
-        )
-        scores = float(score[rows].mean()), float(constant_score[rows].mean())
-        table.append((*figures, scores[0], float(constant[rows].mean()), most - least, scores[1]))
-    names = ["n", "coverage", "coverage_low", "coverage_high", "width", "interval_score"]
-    names += ["constant_coverage", "constant_width", "constant_interval_score"]
-    return pd.DataFrame(table, pd.Index(REGIONS, name="region"), names)
+    figures = _figures(low, high, labels, coverage)
+    constant = _figures(np.full_like(labels, least), np.full_like(labels, most), labels, coverage)
+    figures |= {f"constant_{name}": values for name, values in constant.items()}
+    region = bins.regions(many, few)[bins.index(labels)]
+    masks = [np.ones(labels.size, bool), *(region == name for name in REGIONS[1:])]
+    means = {
+        name: [float(values[rows].mean()) if rows.any() else math.nan for rows in masks]
+        for name, values in figures.items()
+    }
+    table = pd.DataFrame(means, pd.Index(REGIONS, name="region"))
+    wilson = [wilson_interval(int(figures["coverage"][rows].sum()), int(rows.sum())) for rows in masks]
+    table.insert(0, "n", [int(rows.sum()) for rows in masks])
+    for place, name in enumerate(("coverage_low", "coverage_high")):
+        table.insert(2 + place, name, np.where(table["n"] > 0, [ends[place] for ends in wilson], math.nan))
+    return table
 
 
-def coverage_and_width(rows: int, covered: int, width: float) -> tuple[int, float, float, float, float]:
-    """Return rows, coverage with its 95% Wilson interval, and mean width, from sums over rows."""
-    return rows, covered / rows, *wilson_interval(covered, rows), width / rows
+def _figures(lower: Floats, upper: Floats, y: Floats, coverage: float) -> dict[str, NDArray[Any]]:
+    """Return of each interval whether it contains the label, its width, and Winkler's score. (N,) each"""
+    low, high, labels = map(torch.from_numpy, (lower, upper, y))
+    score = winkler(low, high, labels, coverage).numpy()
+    return {"coverage": (y >= lower) & (y <= upper), "width": upper - lower, "interval_score": score}
 
 
 def coverage_by_group(
@@ -242,8 +239,8 @@ def coverage_by_group(
     inside, table = (y >= lower) & (y <= upper), []
     for name, rows in [*((names[k], codes == k) for k in order), ("all", np.ones(len(codes), bool))]:
         if rows.any():
-            sums = int(rows.sum()), int(inside[rows].sum()), float((upper - lower)[rows].sum())
-            table.append((name, *coverage_and_width(*sums)))
+            n, covered, width = int(rows.sum()), int(inside[rows].sum()), float((upper - lower)[rows].sum())
+            table.append((name, n, covered / n, *wilson_interval(covered, n), width / n))
     return pd.DataFrame(
         table, columns=["value", "rows", "coverage", "coverage_low", "coverage_high", "width"]
     )

@@ -179,7 +179,7 @@ class Scores:
     @cached_property
     def region(self) -> NDArray[np.str_]:
         """Region of each true label. (N,)"""
-        return np.asarray(self.bins.regions(self.labels.many, self.labels.few)[self.bins.index(self.y)])
+        return self.labels.region(self.y)
 
     @cached_property
     def rare(self) -> NDArray[np.bool_]:
@@ -198,8 +198,7 @@ class Scores:
     @cached_property
     def by_region(self) -> pd.DataFrame:
         """Figures for all, many, medium and few: n, share (of the test rows) and those of `FIGURES`."""
-        limits = {"many": self.labels.many, "few": self.labels.few}
-        table = by_region(self.distribution, self.y, self.bins, METRICS, **limits)
+        table = by_region(self.distribution, self.y, self.bins, METRICS, **self.labels.shots)
         table.insert(6, "share", table["n"] / table["n"].iloc[0])
         for name, figure in FIGURES.items():
             if figure.rows is not None:

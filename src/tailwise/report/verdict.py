@@ -402,7 +402,7 @@ def _judge(lineup: Lineup) -> Verdict:
         # Where most labels are alike, hardly a prediction has a lower absolute error than their median.
         if not any(_better(s.error**2, (y - y.mean()) ** 2) for s in models):
             return replace(verdict, kind="nothing learned", ranked=_ranked(lineup))
-    rarer = scores.bins.regions(scores.labels.many, scores.labels.few) != "many"
+    rarer = scores.labels.regions != "many"
     if tail is None and scores.mask("many").any() and scores.bins.counts[rarer].any():
         return replace(verdict, kind="no tail")
     return replace(verdict, points=_points(standings[: len(lineup.rivals)]))

@@ -91,5 +91,5 @@ def _training(model: TailRegressor) -> dict[str, Any]:
 def _errors(calibration: Calibration) -> pd.DataFrame:
     """Return the errors of held-out rows by region."""
     held, labels = calibration.held, calibration.labels
-    possible, shots = calibration.possible(held.prediction), {"many": labels.many, "few": labels.few}
-    return by_region(possible, held.labels, labels.bins, ("mae", "rmse"), **shots)
+    possible = calibration.possible(held.prediction)
+    return by_region(possible, held.labels, labels.bins, ("mae", "rmse"), **labels.shots)
