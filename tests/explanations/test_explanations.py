@@ -23,7 +23,7 @@ from tailwise.explanations import (
 )
 from tailwise.labels.prior import rarest
 from tailwise.model import base as bases
-from tailwise.model.base import GivenBase
+from tailwise.model.base import Base
 from tailwise.model.inputs import TensorInputs
 
 Array = NDArray[np.float64]
@@ -137,7 +137,7 @@ def test_intervals_by_a_column_follow_it(column: str | int, rows: Rows) -> None:
 
 def test_models_without_columns_of_their_own_are_refused(model: TailRegressor) -> None:
     given, own = TailRegressor(), TailRegressor()
-    given.model_ = replace(model.model_, base=GivenBase(1))
+    given.model_ = replace(model.model_, base=Base(given=1))
     with pytest.raises(ValueError, match="fitted with base_prediction"):
         ColumnwiseModel(given)
     own.model_ = replace(model.model_, inputs=TensorInputs())

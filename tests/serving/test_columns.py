@@ -11,7 +11,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from tailwise import TailRegressor
-from tailwise.model.base import GivenBase
+from tailwise.model.base import Base
 from tailwise.model.inputs import TensorInputs
 from tailwise.serving import pyfunc
 from tailwise.serving.columns import Columns
@@ -95,7 +95,7 @@ def test_columns_without_names_are_numbered() -> None:
     assert [column.name for column in columns.all] == ["x0", "x1", "x2"]
     rows = [{f"x{k}": value for k, value in enumerate(row)} for row in x[:5].tolist()]
     np.testing.assert_array_equal(as_table(columns, rows), x[:5])
-    model.model_ = replace(model.model_, base=GivenBase(1))
+    model.model_ = replace(model.model_, base=Base(given=1))
     with pytest.raises(ValueError, match="needs predictions of your own base model"):
         Columns.of(model)
     model.model_ = replace(model.model_, inputs=TensorInputs())

@@ -9,7 +9,7 @@ import pandas as pd
 
 from tailwise import TailRegressor
 from tailwise.metrics.regions import by_region
-from tailwise.model.base import GivenBase
+from tailwise.model.base import Base
 from tailwise.report.wording import number
 from tailwise.serving.model_card import model_card
 from tests.estimator.small_tables import quick
@@ -61,7 +61,7 @@ def test_cards_of_other_models() -> None:
     card = model_card(model, name="m")
     assert card.count("### u") == 2 and "| option evidence.weight | 0.01 |" in card
     assert "stay within -100 to 100, -100 to 100" in card
-    model.model_ = replace(model.model_, base=GivenBase(2))
+    model.model_ = replace(model.model_, base=Base(given=2))
     card = model_card(model, name="m")
     assert "The model takes no table" in card and "| base | predictions of your own |" in card
     model.model_ = replace(model.model_, record=replace(model.model_.record, held_out=False))

@@ -31,7 +31,7 @@ from tailwise.files.codec import Arrays, decoded, encoded, smallest
 from tailwise.labels.bins import Array, checked_labels, checked_weights
 from tailwise.lookup import check_name
 from tailwise.methods import available_methods
-from tailwise.model.base import BASES, Base, FittedBase, GivenBase, NoBase
+from tailwise.model.base import BASES, Base
 from tailwise.model.fit import bounds_of_targets
 from tailwise.model.inputs import Columns, Inputs, PictureInputs, TableInputs, TensorInputs
 from tailwise.model.model import Model, Record, ready
@@ -220,7 +220,7 @@ def _state(settings: Settings, model: Model) -> ModelState:
         feature_names_in=None if names is None else tuple(map(str, names)),
         picture_size=inputs.size if isinstance(inputs, PictureInputs) else None,
         table=inputs.encoder if isinstance(inputs, TableInputs) else None,
-        base_given=model.base.given,
+        base_given=bool(model.base.given),
         bases=tuple(map(BaseState.of, model.base.targets)),
         rivals=tuple(map(BaseState.of, model.rivals)),
         target_names=model.names,
@@ -286,7 +286,8 @@ def _rebuilt(state: ModelState, tensors: Arrays, into: Callable[..., R], backbon
     estimator: Any = into(**state.params if backbone is None else {**state.params, "backbone": backbone})
     parts = Method().with_options(**state.parts)  # as saved, even if the method of that name has changed
     _check_params(estimator, state, parts)
-    inputs, base = _inputs(state), _base(state)
+    inputs = _inputs(state)
+    base = Base(tuple(base.base() for base in state.bases), len(state.targets) if state.base_given else 0)
     make = partial(_predictor, estimator, state, parts, inputs, offset=not base.is_identity)
     estimator.model_ = Model(
         inputs,
@@ -330,12 +331,6 @@ def _inputs(state: ModelState) -> Inputs:
         groups = state.targets[0].intervals.column
         return TableInputs(groups=groups, preprocessor=state.table, columns=columns)
     return TensorInputs(columns) if state.picture_size is None else PictureInputs(columns, state.picture_size)
-
-
-def _base(state: ModelState) -> Base:
-    if state.base_given:
-        return GivenBase(len(state.targets))
-    return FittedBase(tuple(base.base() for base in state.bases)) if state.bases else NoBase()
 
 
 def _networks(

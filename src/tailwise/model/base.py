@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,7 +103,8 @@ BASES: dict[str, MakeBase] = {
     "hist-gradient-boosting": _hist_gradient_boosting,
 }
 """Bases by name: a function of a seed that makes an unfitted regressor."""
-_PACKAGES = {"catboost": "catboost", "lightgbm": "lightgbm"}
+_PACKAGES = ("catboost", "lightgbm")
+"""Bases that are packages of their own."""
 
 
 def resolve_bases(base: Any, rows: int) -> list[MakeBase]:
@@ -138,12 +139,11 @@ def _maker(base: Any) -> MakeBase:
 
 def require_package(name: str) -> None:
     """Raise an error that says what to install if the package of a base is missing."""
-    package = _PACKAGES.get(name)
-    if package is not None and importlib.util.find_spec(package) is None:
+    if name in _PACKAGES and importlib.util.find_spec(name) is None:
         raise ImportError(
-            f"base={name!r} needs the package {package}: pip install {package}, or choose "
+            f"base={name!r} needs the package {name}: pip install {name}, or choose "
             "base='hist-gradient-boosting' or base=None",
-            name=package,
+            name=name,
         )
 
 
@@ -432,62 +432,35 @@ def given_predictions(base_prediction: Any, shape: tuple[int, int]) -> Floats:
 
 
 @dataclass(frozen=True)
-class NoBase:
-    """Networks on their own."""
+class Base:
+    """Where the networks start from (VIR:offset): a cross-fitted base for each target, or given predictions.
+
+    `Base()` is none: the networks are on their own.
+    """
 
     targets: tuple[CrossFitted, ...] = ()
-    given: ClassVar[bool] = False
-    is_identity: ClassVar[bool] = True
+    given: int = 0
+    """Number of targets of which the user gives predictions with every call; `targets` is empty then."""
 
-    def offset(self, matrix: Floats, rows: int, given: ArrayLike | None) -> Floats:
-        """Return no predictions. -> (N, 0)"""
-        _refuse_predictions(given)
-        return np.empty((rows, 0))
+    @property
+    def is_identity(self) -> bool:
+        """Whether there is no base."""
+        return not (self.targets or self.given)
 
+    def offset(self, matrix: Floats, rows: int, given: ArrayLike | None = None) -> Floats:
+        """Return the prediction of each label of new rows, and `spreads` of the base, for networks only.
 
-@dataclass(frozen=True)
-class FittedBase:
-    """A cross-fitted base for each target."""
-
-    targets: tuple[CrossFitted, ...]
-    given: ClassVar[bool] = False
-    is_identity: ClassVar[bool] = False
-
-    def offset(self, matrix: Floats, rows: int, given: ArrayLike | None) -> Floats:
-        """Return the predictions of the base of each target, then its spreads. (N, F) -> (N, T + Q)"""
-        _refuse_predictions(given)
-        predictions = np.stack([base.predict(matrix) for base in self.targets], axis=1)
-        return np.hstack([predictions, *(base.spreads(matrix) for base in self.targets)])
-
-
-@dataclass(frozen=True)
-class GivenBase:
-    """Predictions that the user gives with every call."""
-
-    count: int
-    """Number of targets."""
-    targets: tuple[CrossFitted, ...] = ()
-    given: ClassVar[bool] = True
-    is_identity: ClassVar[bool] = False
-
-    def offset(self, matrix: Floats, rows: int, given: ArrayLike | None) -> Floats:
-        """Return the predictions that were given, checked. (N, T)"""
-        if given is None:
+        (N, F) -> (N, T + Q), or (N, 0) without a base
+        """
+        if self.given and given is None:
             raise ValueError("this model was fitted with base_prediction: pass it for these rows as well")
-        return given_predictions(given, (rows, self.count))
-
-
-def _refuse_predictions(given: ArrayLike | None) -> None:
-    if given is not None:
-        raise ValueError("this model was fitted without base_prediction: leave it out")
-
-
-Base = NoBase | FittedBase | GivenBase
-"""Where the networks start from (VIR:offset).
-
-``offset(matrix, rows, given)`` returns the prediction of each label of new rows, (N, T), or (N, 0) for none.
-Bases that predict quantiles have further columns, which are inputs of the networks only.
-"""
+        if self.given:
+            return given_predictions(given, (rows, self.given))
+        if given is not None:
+            raise ValueError("this model was fitted without base_prediction: leave it out")
+        predictions = (base.predict(matrix)[:, None] for base in self.targets)
+        spreads = (base.spreads(matrix) for base in self.targets)
+        return np.hstack([np.empty((rows, 0)), *predictions, *spreads])
 
 
 def fit_base(
@@ -497,21 +470,21 @@ def fit_base(
     weight: Floats,
     fold: Rows,
     seed: int,
-    transforms: Sequence[Sequence[AnyTransform]] | None = None,
-) -> tuple[Base, Floats]:
-    """Fit the base of each target; return it with its `offset` out of fold. labels: (N, T) -> (N, T + Q)
+    choices: Sequence[Sequence[AnyTransform]],
+) -> tuple[Base, Floats, list[AnyTransform]]:
+    """Fit the base of each target; return it with its `offset` out of fold, and the transform of each target.
 
-    There is none without a column that varies, which CatBoost refuses. `transforms` has the ones to choose
+    There is none without a column that varies, which CatBoost refuses. `choices` has the transforms to choose
     from for each target: the first regressor is fitted on each, and the best is kept, as `_better` says.
+    Without a base the first one is taken. labels: (N, T) -> (N, T + Q)
     """
-    nothing = NoBase(), np.empty((len(labels), 0))
+    nothing = Base(), np.empty((len(labels), 0)), [choice[0] for choice in choices]
     if not makers:
         return nothing
     if len(labels) < 2 or fold.max() == 0:
         raise ValueError("a base needs more than one sample (equal rows count once): pass base=None")
     if ((matrix == matrix[0]) | (np.isnan(matrix) & np.isnan(matrix[0]))).all():
         return nothing
-    choices = transforms or [[Identity()]] * labels.shape[1]
     fitted = []
     for choice, column in zip(choices, labels.T, strict=True):
         cross_fit = partial(CrossFit, matrix=matrix, labels=column, weight=weight, fold=fold, seed=seed)
@@ -519,7 +492,7 @@ def fit_base(
         fitted.append(joined([first, *(cross_fit(m, transform=first.transform) for m in makers[1:])]))
     bases, columns = zip(*fitted, strict=True)
     offset = np.hstack([*(c[:, :1] for c in columns), *(c[:, 1:] for c in columns)])
-    return FittedBase(bases), offset
+    return Base(bases), offset, [base.transform for base in bases]
 
 
 def _better(fits: Sequence[CrossFit]) -> CrossFit:

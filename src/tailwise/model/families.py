@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tailwise.calibration.scaling import fit_scaling
 from tailwise.distributions.members import Distribution, pooled
 from tailwise.distributions.transform import Transform
-from tailwise.model.base import NoBase
+from tailwise.model.base import Base
 from tailwise.model.model import Model
 from tailwise.model.training import Held, Run, Training
 from tailwise.networks.network import Network
@@ -73,7 +73,7 @@ def joined(
     if not any(shares):
         return training, runs, held
     if min(shares) == 1 and not training.base.given:
-        return replace(training, base=NoBase()), others, replace(alone, base=held.base)
+        return replace(training, base=Base()), others, replace(alone, base=held.base)
     pools = [
         Run(
             Pool(*cast("tuple[Network, Network]", (mine.network, its.network)), shares),

@@ -19,11 +19,11 @@ from tailwise.distributions.transform import AnyTransform
 from tailwise.distributions.truncation import Bounds, bounds_of
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.support import LabelSupport
-from tailwise.model.base import Base, GivenBase, MakeBase, fit_base, given_predictions
+from tailwise.model.base import Base, MakeBase, fit_base, given_predictions
 from tailwise.model.families import DISTINCT, joined, started
 from tailwise.model.inputs import Inputs, column_of
 from tailwise.model.model import Model
-from tailwise.model.settings import Settings, bins_of, candidates, chosen_transforms
+from tailwise.model.settings import Settings, bins_of, candidates
 from tailwise.model.split import MIN_HOLDOUT, Split, check_row_count, group_codes, latest_rows
 from tailwise.model.training import Held, Prepared, Training, calibration_recipe, train_networks
 from tailwise.tables.inputs import checked_eval_set, checked_targets, row_count, take_rows, target_names
@@ -126,7 +126,7 @@ def fit(
     valid = None
     if watched is not None:
         seen = inputs.encode(watched.X)
-        valid = Prepared(seen, watched.y, watched.weight, base.offset(seen.matrix, len(seen), None))
+        valid = Prepared(seen, watched.y, watched.weight, base.offset(seen.matrix, len(seen)))
 
     training = Training(settings, inputs, base, labels, seed, started(start, "around"))
     with visible() if settings.verbose else nullcontext():
@@ -170,14 +170,14 @@ def _learnt(
     choices = [candidates(settings.target_transform, column) for column in rows.y.T]
     if makers:
         settings.log("fitting the base to %d rows", len(rows.y))
-    base, offset = fit_base(makers, encoded.matrix, rows.y, rows.weight, split.fold, seed, choices)
-    transforms = chosen_transforms(base, choices)
+    about = rows.y, rows.weight, split.fold, seed, choices
+    base, offset, transforms = fit_base(makers, encoded.matrix, *about)
     bins = [
         bins_of(transform, column, trained.weight, **settings.given_bins)
         for transform, column in zip(transforms, trained.y.T, strict=True)
     ]
     if rows.base.shape[1]:
-        base, offset = GivenBase(len(bins)), rows.base
+        base, offset = Base(given=len(bins)), rows.base
     return inputs, base, transforms, bins, Prepared(encoded, rows.y, rows.weight, offset)
 
 

@@ -21,7 +21,7 @@ from tailwise.distributions.transform import AnyTransform, Identity, Log, Tabula
 from tailwise.labels.bins import LabelBins, LabelSummary
 from tailwise.lookup import check_name, nearest
 from tailwise.methods import get_method
-from tailwise.model.base import Base, MakeBase, resolve_bases
+from tailwise.model.base import MakeBase, resolve_bases
 from tailwise.model.inputs import (
     Inputs,
     PictureInputs,
@@ -283,11 +283,6 @@ def candidates(asked: Any, labels: Floats) -> list[AnyTransform]:
         skewed = labels.min() >= 0 and stats.skew(labels / labels.max()) >= SKEWED
         return [Identity(), Log.of(labels)] if skewed else [Identity()]
     return [Log.of(labels) if asked == "log" else YeoJohnson.of(labels)]
-
-
-def chosen_transforms(base: Base, choices: list[list[AnyTransform]]) -> list[AnyTransform]:
-    """Return the transform of each target: that of its base, or the first to choose from without one."""
-    return [fitted.transform for fitted in base.targets] or [choice[0] for choice in choices]
 
 
 def bins_of(transform: Transform, labels: Floats, weight: ArrayLike | None, **bins: Any) -> LabelBins:

@@ -22,7 +22,7 @@ from tailwise.model.base import FOLDS, Base, deal_folds, fit_base
 from tailwise.model.fit import bounds_of_targets, labels_of_targets
 from tailwise.model.inputs import TableInputs
 from tailwise.model.model import Model, beside_features, latent_offset, squeezed
-from tailwise.model.settings import Settings, bins_from_summary, candidates, chosen_transforms
+from tailwise.model.settings import Settings, bins_from_summary, candidates
 from tailwise.model.split import MIN_HOLDOUT
 from tailwise.model.training import Held, Prepared, Training
 from tailwise.streams.sources import SOURCE, FrameRows, RayRows, RowStream, Shard, as_row_stream
@@ -145,7 +145,7 @@ class StreamedRows:
         labels, weight = labels_of(rows, self.columns.targets), weights_of(rows, self.columns.weight)
         try:
             matrix = self.inputs.encoder.encoded(rows[self.columns.inputs])
-            base = self.training.base.offset(matrix, len(rows), None)
+            base = self.training.base.offset(matrix, len(rows))
         except ValueError as error:
             raise ValueError(f"{chunk.attrs.get(SOURCE, 'the stream')}: {error}") from None
         numbers = rows.index.to_numpy()
@@ -216,11 +216,7 @@ class _StreamFit:
         settings, columns, seed = self.settings, self.columns, self.seed
         settings.log("reading the stream for the first time, to sample rows")
         survey = self._surveyed(sample)
-        inputs, X = TableInputs(settings.conformal_by).see(survey.sample[columns.inputs])
-        inputs = inputs.fit(X)
-        choices = self._choices(survey)
-        base, offset = self._base(survey, inputs.encode(X).matrix, choices)
-        transforms = chosen_transforms(base, choices)
+        inputs, base, offset, transforms = self._learnt(survey)
         settings.log("reading the labels of %d rows, to count them in bins", survey.rows)
         bins, weight = self._counted(survey, transforms)
         y, seen = (labels_of(rows, columns.targets) for rows in (survey.held, survey.sample))
@@ -229,7 +225,7 @@ class _StreamFit:
         training = Training(settings, inputs, base, labels, seed)
         rows = StreamedRows(training, inputs, self.stream, columns, survey, offset, weight, shuffle)
         encoded = inputs.encode(inputs.checked(survey.held[columns.inputs]))
-        around = base.offset(encoded.matrix, len(encoded), None)
+        around = base.offset(encoded.matrix, len(encoded))
         held = training.examples(Prepared(encoded, y, np.ones(len(y)), around))
         select, confirm = halves(len(y), seed, 4 * MIN_HOLDOUT)
         start = torch.from_numpy(np.asarray(rows.encoded(survey.sample)[0]))
@@ -267,11 +263,6 @@ class _StreamFit:
             )
         return first.finish(held, sample)
 
-    def _choices(self, survey: Surveyed) -> list[list[AnyTransform]]:
-        """Return the transforms of the labels to choose from, for each target."""
-        columns = zip(labels_of(survey.sample, self.columns.targets).T, survey.ends, strict=True)
-        return [candidates(self.settings.target_transform, np.append(*column)) for column in columns]
-
     def _counted(self, survey: Surveyed, transforms: Sequence[AnyTransform]) -> tuple[list[LabelBins], float]:
         """Return the bins of each target with its training labels, counted exactly, and their mean weight."""
         targets, weight = self.columns.targets, self.columns.weight
@@ -285,18 +276,20 @@ class _StreamFit:
             raise ValueError(f"the weight {weight!r} is 0 in every row: there is nothing to train on")
         return [counted(b, count) for b, count in zip(bins, counts, strict=True)], mean_weight(counts[0])
 
-    def _base(
-        self, survey: Surveyed, matrix: Floats, choices: list[list[AnyTransform]]
-    ) -> tuple[Base, Floats]:
-        """Fit the base to the sample; return it with its out-of-fold `offset`. (n, T + Q), or (n, 0)"""
-        labels = labels_of(survey.sample, self.columns.targets)
-        weight = weights_of(survey.sample, self.columns.weight)
-        makers = self.settings.base_makers(len(labels), given=False)
+    def _learnt(self, survey: Surveyed) -> tuple[TableInputs, Base, Floats, list[AnyTransform]]:
+        """Fit encodings and base to the sample; return what `fit_base` does with the inputs."""
+        settings, columns = self.settings, self.columns
+        inputs, X = TableInputs(settings.conformal_by).see(survey.sample[columns.inputs])
+        inputs = inputs.fit(X)
+        labels, weight = labels_of(survey.sample, columns.targets), weights_of(survey.sample, columns.weight)
+        ranges = zip(labels.T, survey.ends, strict=True)
+        choices = [candidates(settings.target_transform, np.append(*column)) for column in ranges]
+        makers = settings.base_makers(len(labels), given=False)
         if makers:
-            self.settings.log("fitting the base on a sample of %d of %d rows", len(labels), survey.rows)
+            settings.log("fitting the base on a sample of %d of %d rows", len(labels), survey.rows)
         fold = deal_folds(labels[:, 0], self.seed, 2 if len(labels) >= FEW_FOLDS_FROM else FOLDS)
-        ones = np.ones(len(labels))
-        return fit_base(makers, matrix, labels, ones if weight is None else weight, fold, self.seed, choices)
+        about = labels, np.ones(len(labels)) if weight is None else weight, fold, self.seed, choices
+        return inputs, *fit_base(makers, inputs.encode(X).matrix, *about)
 
     def _bounds(self, survey: Surveyed) -> list[Bounds]:
         """Return the bounds of each target; a label beyond them is an error."""

@@ -24,7 +24,7 @@ from tailwise.calibration.calibration import Calibration, CalibrationRecipe, Lab
 from tailwise.distributions.members import Distribution, concatenate
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
-from tailwise.model.base import Base, NoBase
+from tailwise.model.base import Base
 from tailwise.model.inputs import Encoded, Inputs, augmentation
 from tailwise.model.model import (
     Model,
@@ -167,7 +167,7 @@ class Training:
 
     def without_base(self, start: tuple[Network, ...]) -> Training:
         """Return how networks are trained that do not see the base, on the same rows."""
-        return replace(self, settings=self.settings.without_base(), base=NoBase(), start=start)
+        return replace(self, settings=self.settings.without_base(), base=Base(), start=start)
 
     def examples(self, data: Prepared) -> Examples:
         """Return rows as networks take them; those without a base leave its predictions out."""
