@@ -58,7 +58,7 @@ fuzz: $(VENV)/.installed-dev  ## attack with 5,000 mutated models, 1,500 targete
 	$(BIN)/python -W ignore research/studies/fuzz.py $(ARGS)
 
 golden: $(VENV)/.installed-dev  ## say what users see differently than at BASE=COMMIT, on this machine
-	$(BIN)/python tests/golden/compare.py $(BASE)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.golden.record --base $(BASE)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check

@@ -48,16 +48,11 @@ def data_root() -> Path:
 
 
 @pytest.fixture(scope="session")
-def torchvision() -> Iterator[ModuleType]:
-    """Return torchvision. Its networks do not need its compiled functions, which fail beside a CPU torch."""
-    try:
-        import torchvision
-    except RuntimeError:
-        missing = torch.library.Library("torchvision", "DEF")
-        for name in ("nms", "qnms"):
-            missing.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        import torchvision
-    yield torchvision
+def torchvision() -> ModuleType:
+    """Return torchvision."""
+    from tests.picture_samples import registered_torchvision
+
+    return registered_torchvision()
 
 
 @pytest.fixture

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -33,3 +35,15 @@ def zipped(folder: Path, archive: Path) -> Path:
             if path.is_file():
                 file.write(path, path.relative_to(folder).as_posix())
     return archive
+
+
+def registered_torchvision() -> ModuleType:
+    """Return torchvision. Its networks do not need its compiled functions, which fail beside a CPU torch."""
+    try:
+        import torchvision
+    except RuntimeError:
+        missing = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            missing.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import torchvision
+    return torchvision

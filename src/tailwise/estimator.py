@@ -359,7 +359,7 @@ class TailRegressor(RegressorMixin, Settings):
         groups = ColumnGroups.of(values, bins=bins)
         codes = groups.codes(values)
         if len(codes) != len(labels):
-            raise ValueError(f"column has {len(codes)} values for {len(labels)} rows")
+            raise ValueError(f"column has {len(codes)} values for {len(labels)} rows: pass one for each row")
         ends = self.predict_interval(X, coverage, **asked).reshape(len(labels), -1, 2)
         targets = zip(ends.transpose(1, 2, 0), labels.T, strict=True)
         return self._by_target([coverage_by_group(groups, codes, low, high, y) for (low, high), y in targets])

@@ -14,10 +14,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import special, stats
 from torch import Tensor
 
 from tailwise.distributions.members import NIG, Distribution, Mixture, Normal, pooled, stack
+from tailwise.distributions.student_t import StudentT
 from tailwise.distributions.tilt import Tilt
 from tailwise.metrics.scores import crps
 from tests.prediction_samples import KINDS, Integral, at_zero, double, each_kind, make, scipy_members, three
@@ -310,3 +311,19 @@ def test_crps_by_hand() -> None:
     almost_normal = NIG(torch.zeros(1).double(), 1e9, 1e9, 1e9)
     assert crps(almost_normal, [0.0]) == pytest.approx(expected, rel=1e-6)
     assert math.isnan(crps(NIG(torch.zeros(1).double(), 1.0, 0.5, 1.0), [0.0]))  # Cauchy
+
+
+def test_quantiles_beside_a_narrow_part_are_exact_after_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in two-part predictions: a very narrow part at 0, and a wide one."""
+    p, locations = torch.linspace(0.05, 0.95, 150).double(), torch.linspace(-2, 5, 150).double()
+    weight, location = torch.stack([p, 1 - p]), torch.stack([torch.zeros_like(p), locations])
+    scale, df = (
+        torch.stack([torch.full_like(p, 1e-3), 2 + 0 * p]),
+        torch.stack([torch.full_like(p, 200), 2 + p]),
+    )
+    steps, cdf = [], special.stdtr
+    monkeypatch.setattr(special, "stdtr", lambda v, z: (steps.append(z.shape[1]), cdf(v, z))[1])
+    level = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64).repeat(50)
+    y = StudentT(df).mixture_quantile(weight, location, scale, level)
+    assert len(steps) < 30 and sum(steps) < 10 * 150
+    np.testing.assert_allclose((weight * cdf(df, (y - location) / scale)).sum(0), level, rtol=0, atol=1e-13)

@@ -1,4 +1,4 @@
-"""The package builds, holds what it needs, and runs in an empty environment."""
+"""The package builds, runs in an empty environment, and has the rooms of the architecture page."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -91,3 +92,17 @@ def test_the_workflow_and_the_image_name_things_that_exist() -> None:
         assert (ROOT / name).exists(), name
         assert f"!{name}" in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert re.search(r"^USER tailwise$", image, re.M) and '"serve", "/model.tailwise"' in image
+
+
+def test_every_room_has_a_line_in_the_import_contract_and_on_the_page() -> None:
+    rooms = {
+        path.stem for path in (ROOT / "src" / "tailwise").iterdir() if path.is_dir() or path.suffix == ".py"
+    }
+    rooms = {name for name in rooms if not name.startswith("_")}
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    contract = next(contract for contract in settings["contracts"] if contract["type"] == "layers")
+    layers = [name.strip(" ()") for layer in contract["layers"] for name in layer.split("|")]
+    assert sorted(layers) == sorted(rooms)
+    table = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Rooms")[2]
+    first_cells = "".join(re.findall(r"^\|([^|]*)\|", table, re.MULTILINE))
+    assert set(re.findall(r"`(\w+)(?:\.py)?`", first_cells)) == rooms

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,11 +25,11 @@ def plain() -> TailRegressor:
 
 
 @pytest.fixture(scope="session")
-def boosted() -> Iterator[TailRegressor]:
+def boosted() -> TailRegressor:
     """Three networks around CatBoost with 10 trees, on 200 rows of `table`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bases, "TREES", 10)
-        yield quick(base="catboost", folds=3).fit(*table())
+        return quick(base="catboost", folds=3).fit(*table())
 
 
 @pytest.fixture(scope="session")

@@ -26,20 +26,24 @@ def table(rows: int = 200, seed: int = 0) -> tuple[Array, Array]:
 
 
 def frame(rows: int = 200) -> tuple[pd.DataFrame, pd.Series]:
-    """Numbers, categories, text, flags, dates and missing values, with names and an index."""
+    """Columns of every kind, with missing values, names and an index."""
     rng = np.random.default_rng(1)
-    kind = rng.choice(["a", "b", "c"], rows)
-    number = rng.normal(size=rows)
-    data = pd.DataFrame(
+    kind, size = rng.choice(["oak", "elm", "ash"], rows, p=[0.6, 0.3, 0.1]), rng.normal(size=rows)
+    words = np.array(["tall", "old", "green", "by the river", "cut", "with a nest"])
+    notes = [" ".join(rng.choice(words, 4)) + f" no. {k}" for k in range(rows)]
+    table = pd.DataFrame(
         {
-            "number": np.where(rng.random(rows) < 0.1, np.nan, number),
+            "size": np.where(rng.random(rows) < 0.1, np.nan, size),
+            "count": rng.integers(0, 9, rows),
             "kind": pd.Categorical(kind),
-            "text": np.where(rng.random(rows) < 0.1, None, kind),
-            "flag": rng.random(rows) < 0.5,
-            "day": pd.date_range("2024-01-01", periods=rows, freq="h"),
+            "place": np.where(rng.random(rows) < 0.1, None, rng.choice(["north", "south"], rows)),
+            "note": np.where(rng.random(rows) < 0.1, None, notes),
+            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 700, rows), "D"),
+            "felled": rng.random(rows) < 0.5,
             "empty": np.nan,
             "same": 1.0,
         },
-        index=[f"row{i}" for i in range(rows)],
+        index=[f"row{k}" for k in range(rows)],
     )
-    return data, pd.Series(np.exp(number) + (kind == "a"), index=data.index, name="price")
+    labels = np.exp(size) + (kind == "oak") + 0.1 * rng.normal(size=rows)
+    return table, pd.Series(labels, index=table.index, name="price")

@@ -13,17 +13,9 @@ import torch
 
 from tailwise import TailRegressor, __version__
 from tailwise.files import codec
-from tailwise.files.archive import VERSION, pack, unpack
+from tailwise.files.archive import VERSION, unpack
 from tailwise.files.codec import MAX_JSON
 from tests.estimator.saved_files import parts_of, written
-
-
-def test_what_is_packed_is_unpacked_and_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        pack(tmp_path / name, b"{}\n\x00")
-    assert unpack(tmp_path / "a") == b"{}\n\x00"
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    assert (tmp_path / "a").read_bytes().startswith(f"tailwise model {VERSION} {__version__}\n".encode())
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

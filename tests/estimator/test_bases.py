@@ -71,26 +71,6 @@ def test_a_regressor_is_cloned_and_seeded() -> None:
     assert fixed(7).random_state == 3
 
 
-@pytest.mark.parametrize(
-    ("base", "error", "message"),
-    [
-        ("catbost", ValueError, r"unknown base 'catbost'; did you mean 'catboost'\?, or None"),
-        ("xyz", ValueError, "choose one of auto, catboost, hist-gradient-boosting, lightgbm, or None"),
-        (Ridge, TypeError, r"base must be .* regressor with fit and predict, or None, not <class .*Ridge"),
-        (3, TypeError, "base must be a name"),
-        ([], ValueError, "base is an empty list"),
-        (["catboost", None], TypeError, "base must be a name"),
-    ],
-    ids=["misspelt", "unknown", "class", "number", "empty", "none"],
-)
-def test_what_is_no_base_is_said(
-    base: Any, error: type[Exception], message: str, untrained: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(preparing, "CrossFit", None)
-    with pytest.raises(error, match=message):
-        quick(base=base).fit(*table(60))
-
-
 # -- cross-fitting ---------------------------------------------------------------------------------
 
 
@@ -271,36 +251,6 @@ def test_an_untrained_network_predicts_the_base() -> None:
     x, y = table(120)
     model = quick(base=Ridge(), epochs=1, lr=1e-12, emphasis=0.0).fit(x, y)
     np.testing.assert_allclose(model.predict(x), model.base_[0].predict(x), atol=1e-6 * y.std())
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (np.zeros(59), r"base_prediction has shape \(59,\), not \(60,\): one value per label"),
-        (np.where(np.arange(60) == 7, np.nan, 0), r"base_prediction is nan in row 7 \(1 such values\)"),
-    ],
-    ids=["short", "nan"],
-)
-def test_wrong_base_predictions(given: Array, message: str, untrained: None) -> None:
-    with pytest.raises(ValueError, match=message):
-        quick().fit(*table(60), base_prediction=given)
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"base": "catboost"}, "give base_prediction or base='catboost', not both"),
-        ({"base": Ridge()}, r"give base_prediction or base=Ridge\(\), not both"),
-        ({"method": "smogn"}, "method 'smogn' makes new rows, which have no base_prediction"),
-    ],
-    ids=str,
-)
-def test_what_does_not_go_with_base_predictions(
-    params: dict[str, Any], message: str, untrained: None
-) -> None:
-    x, y = table(60)
-    with pytest.raises(ValueError, match=message):
-        quick(**params).fit(x, y, base_prediction=y)
 
 
 @pytest.mark.parametrize("name", sorted(BASES))

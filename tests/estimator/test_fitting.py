@@ -132,8 +132,6 @@ def test_intervals_by_the_number_of_a_column_and_what_is_wrong() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             quick(**params).fit(X, y)
-    with pytest.raises(ValueError, match="cannot hold intervals by a column: pass coverage=None"):
-        quick(conformal_by=1).fit(x, y).export_onnx("never.onnx")
 
 
 def test_the_method_of_the_paper_reconstructs_a_table_and_leaves_its_decoder_out_of_the_model() -> None:

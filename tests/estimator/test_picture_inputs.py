@@ -103,7 +103,7 @@ def test_parameters_that_do_not_fit_pictures_are_refused(content: NDArray[np.uin
     for options, message in (
         ({"base": "catboost"}, "a base takes tables, not pictures"),
         ({"augment": "strog"}, "did you mean 'strong'"),
-        ({"feature_dim": 8}, "'resnet18' has its own: leave it out"),
+        ({"feature_dim": 8}, "'resnet18' sets it: leave it out"),
     ):
         with pytest.raises(ValueError, match=message):
             TailRegressor(backbone="resnet18", **options).fit(content, LABELS)  # type: ignore[arg-type]

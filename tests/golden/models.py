@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import json
-import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from catboost import CatBoostRegressor
-from scipy import sparse
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import GridSearchCV
 
 from tailwise import TailRegressor, __version__
 from tailwise.explanations import importance, partial_dependence, shapley
-from tailwise.metrics import scorer
 from tailwise.serving.model_card import model_card
 from tailwise.serving.web import Service
 from tests.golden import tables
 from tests.golden.recording import add_case, case
-from tests.picture_samples import pictures
+from tests.picture_samples import pictures, registered_torchvision
 
 NEW = 30
 """The first rows of every table are not trained on."""
@@ -82,13 +79,17 @@ def trained(model: TailRegressor, X: Any, y: Any, **arguments: Any) -> dict[str,
     return answers(fitted(model, X, y, **arguments), tables.part(X, slice(NEW)), y[:NEW])
 
 
-def add(name: str, table: Callable[[], tuple[Any, Any]] = tables.numbers, **parameters: Any) -> None:
-    """Register a case that differs in parameters of the constructor."""
-    add_case(name, lambda folder: trained(made(**parameters), *table()))
+def add(
+    name: str,
+    table: Callable[[], tuple[Any, Any]] = tables.numbers,
+    fit: Mapping[str, Any] = MappingProxyType({}),
+    **parameters: Any,
+) -> None:
+    """Register a case that differs in its table, arguments of `fit` or parameters of the constructor."""
+    add_case(name, lambda folder: trained(made(**parameters), *table(), **fit))
 
 
 add("one-network", folds=1)
-add("five-networks", folds=5)
 add("default", base="auto", folds="auto")
 add("default-small", partial(tables.numbers, 95), base="auto", folds="auto")
 add("default-tiny", partial(tables.numbers, NEW + 12), base="auto", folds="auto")
@@ -97,35 +98,18 @@ add("columns-with-trees", tables.columns, base=trees())
 add("base-catboost", base="catboost", folds=1)
 add("base-hist-gradient-boosting", base="hist-gradient-boosting", folds=1)
 add("base-lightgbm", base="lightgbm", folds=1)
-add("base-scikit-learn", base=bumps())
 add("base-without-weights", tables.simple_columns, base=HistGradientBoostingRegressor(max_iter=3))
 add("training-options", epochs=4, batch_size=16, lr=0.01, weight_decay=0.1, patience=1, monitor="crps")
 add("held-out-share", folds=1, validation_fraction=0.4, epochs="auto", patience=2)
 add("bins", bins=7, many=40, few=10)
 add("bin-edges", bins=[-1.0, 0.5, 1.0, 2.0, 4.0, 60.0])
-
-
-@case
-def sparse_table(folder: Path) -> dict[str, Any]:
-    X, y = tables.numbers()
-    return trained(made(), sparse.csr_matrix(np.where(np.abs(X) < 0.5, 0, X)), y)
-
-
-@case
-def polars_table(folder: Path) -> dict[str, Any]:
-    import polars
-
-    X, y = tables.simple_columns()
-    table = polars.DataFrame({"size": X["size"], "count": X["count"], "kind": X["kind"].astype(str)})
-    return trained(made(), table, y.to_numpy())
-
-
-@case
-def given_base(folder: Path) -> dict[str, Any]:
-    X, y = tables.numbers()
-    base = np.exp(X[:, 0])
-    model = made().fit(X[NEW:], y[NEW:], base_prediction=base[NEW:])
-    return answers(model, X[:NEW], y[:NEW], base_prediction=base[:NEW])
+add("sparse-table", tables.sparse_numbers)
+add("mass-at-zero", tables.zeros, base=bumps())
+add("groups", tables.simple_columns, {"groups": "count"}, base=bumps())
+add("time", tables.columns, {"time": "day"}, base=bumps(), folds="auto")
+add("weights", fit={"sample_weight": np.random.default_rng(3).uniform(0.2, 3, 150)[NEW:]}, base=bumps())
+_rows, _new = ([part[rows] for part in tables.numbers(200)] for rows in (slice(150), slice(150, None)))
+add("eval-set", lambda: (_rows[0], _rows[1]), {"eval_set": _new}, base=bumps(), folds="auto")
 
 
 @case
@@ -142,35 +126,10 @@ def several_targets_by_shared_members(folder: Path) -> dict[str, Any]:
 
 
 @case
-def weights(folder: Path) -> dict[str, Any]:
-    X, y = tables.numbers()
-    weight = np.random.default_rng(3).uniform(0.2, 3, len(y))
-    return trained(made(base=bumps()), X, y, sample_weight=weight[NEW:])
-
-
-@case
 def repeated_rows(folder: Path) -> dict[str, Any]:
     X, y = tables.numbers(90)
     again = np.r_[np.arange(90), np.arange(NEW, 60), np.arange(NEW, 45)]
     return trained(made(base=Ridge()), X[again], y[again])
-
-
-@case
-def groups(folder: Path) -> dict[str, Any]:
-    X, y = tables.simple_columns()
-    return trained(made(base=bumps()), X, y, groups="count")
-
-
-@case
-def time(folder: Path) -> dict[str, Any]:
-    X, y = tables.columns()
-    return trained(made(base=bumps(), folds="auto"), X, y, time="day")
-
-
-@case
-def eval_set(folder: Path) -> dict[str, Any]:
-    X, y = tables.numbers(200)
-    return trained(made(base=bumps(), folds="auto"), X[:150], y[:150], eval_set=(X[150:], y[150:]))
 
 
 add("bounds-low", tables.numbers, bounds=(-1.5, None))
@@ -187,13 +146,6 @@ add("emphasis-none", base=bumps(), emphasis=0)
 add("emphasis-full", base=bumps(), emphasis=1)
 add("intervals-by-category", tables.columns, conformal_by="kind")
 add("intervals-by-number", conformal_by=1, base=bumps(), emphasis=0.4)
-
-
-@case
-def mass_at_zero(folder: Path) -> dict[str, Any]:
-    X, y = tables.numbers()
-    labels = np.where(y < 0.8, 0.0, y)
-    return trained(made(base=bumps()), X, labels)
 
 
 @case
@@ -235,11 +187,16 @@ for _backbone in ("mlp", "residual", "tabm"):
     add(f"backbone-{_backbone}", tables.simple_columns, backbone=_backbone, folds=1)
 
 
-@case
-def own_network(folder: Path) -> dict[str, Any]:
+def given_base(backbone: Any, folder: Path) -> dict[str, Any]:
     X, y = tables.numbers()
-    maps = np.random.default_rng(0).normal(size=(len(y), 1, 6, 6)) + X[:, :1, None, None]
-    return trained(made(backbone=tables.Filters()), torch.tensor(maps, dtype=torch.float32), y)
+    base = np.exp(X[:, 0])
+    x = X if backbone == "auto" else torch.tensor(X, dtype=torch.float32)
+    model = fitted(made(backbone=backbone), x, y, base_prediction=base[NEW:])
+    return answers(model, x[:NEW], y[:NEW], base_prediction=base[:NEW])
+
+
+add_case("given-base", partial(given_base, "auto"))
+add_case("own-network-on-a-given-base", partial(given_base, tables.Plain()))
 
 
 @case
@@ -250,31 +207,12 @@ def own_network_of_two_inputs(folder: Path) -> dict[str, Any]:
 
 
 @case
-def own_network_on_a_given_base(folder: Path) -> dict[str, Any]:
-    X, y = tables.numbers()
-    x, base = torch.tensor(X, dtype=torch.float32), np.exp(X[:, 0])
-    model = made(backbone=tables.Plain()).fit(x[NEW:], y[NEW:], base_prediction=base[NEW:])
-    return answers(model, x[:NEW], y[:NEW], base_prediction=base[:NEW])
-
-
-@case
 def image_arrays(folder: Path) -> dict[str, Any]:
-    _register_torchvision()
+    registered_torchvision()
     labels = np.repeat(np.arange(1.0, 9.0), [24, 18, 14, 10, 8, 6, 4, 4])
     labels = np.random.default_rng(0).permutation(labels)
     model = made(backbone="resnet18", folds="auto", epochs=1, batch_size=32, base="auto")
     return trained(model, pictures(labels, 32), labels)
-
-
-def _register_torchvision() -> None:
-    """Import torchvision, whose compiled functions fail beside a CPU torch; its networks need none."""
-    try:
-        import torchvision
-    except RuntimeError:
-        missing = torch.library.Library("torchvision", "DEF")
-        for name in ("nms", "qnms"):
-            missing.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        import torchvision  # noqa: F401
 
 
 @case
@@ -300,34 +238,11 @@ def recalibrated(folder: Path) -> dict[str, Any]:
 
 @case
 def saved(folder: Path) -> dict[str, Any]:
-    """A model written and read is the same model."""
+    """A model written and read."""
     X, y = tables.columns()
     model = fitted(made(base=trees(), conformal_by="kind", bounds=(-2, None)), X, y)
-    rows = X[:60]
-    before = model.predict_frame(rows)
     model.save(folder / "m.tailwise", key=KEY)
-    loaded = TailRegressor.load(folder / "m.tailwise", key=KEY)
-    pickled = pickle.loads(pickle.dumps(model))
-    again = folder / "again.tailwise"
-    loaded.save(again, key=KEY)
-    return {
-        "loaded": before.equals(loaded.predict_frame(rows)),
-        "loaded-dial": model.predict_frame(rows, emphasis=0.7).equals(
-            loaded.predict_frame(rows, emphasis=0.7)
-        ),
-        "loaded-text": model.explain_intervals() == loaded.explain_intervals(),
-        "pickled": before.equals(pickled.predict_frame(rows)),
-        "written-alike": again.read_bytes() == (folder / "m.tailwise").read_bytes(),
-        **answers(loaded, X[:NEW], y[:NEW]),
-    }
-
-
-@case
-def saved_own_network(folder: Path) -> dict[str, Any]:
-    X, y = tables.numbers()
-    x = torch.tensor(X, dtype=torch.float32)
-    path = fitted(made(backbone=tables.Plain()), x, y).save(folder / "m.tailwise")
-    return answers(TailRegressor.load(path, backbone=tables.Plain()), x[:NEW], y[:NEW])
+    return answers(TailRegressor.load(folder / "m.tailwise", key=KEY), X[:NEW], y[:NEW])
 
 
 @case
@@ -390,78 +305,6 @@ def stream_of_two_files(folder: Path) -> dict[str, Any]:
     return _streamed(model, folder, table, target=["price", "second"], weight="weight", sample=150)
 
 
-class Interrupted(Exception):
-    """Stands for the end of a process."""
-
-
-def _interrupted(fit: Callable[[], Any]) -> bool:
-    try:
-        fit()
-    except Interrupted:
-        return True
-    return False
-
-
-@case
-def resumed_stream(folder: Path) -> dict[str, Any]:
-    """Training that was interrupted goes on and ends with the same model."""
-    table = _stream_table()
-
-    def tables_until(last: int) -> Callable[[], Iterator[pd.DataFrame]]:
-        read = 0
-
-        def rows() -> Iterator[pd.DataFrame]:
-            nonlocal read
-            for start in range(NEW, len(table), 90):
-                read += 1
-                if read > last:
-                    raise Interrupted
-                yield table[start : start + 90]
-
-        return rows
-
-    # A look at the columns, two passes of three tables, and one epoch and a half.
-    fit = made(folds=1).fit_batches
-    stopped = _interrupted(lambda: fit(tables_until(1 + 6 + 4), "price", checkpoint=folder / "c", shuffle=20))
-    whole = _streamed(made(folds=1), tables_until(99), table, shuffle=20)
-    resumed = _streamed(made(folds=1), tables_until(99), table, shuffle=20, checkpoint=folder / "c")
-    equal = np.array_equal(whole["predict"], resumed["predict"])
-    return {"stopped": stopped, "equal": equal, **resumed}
-
-
-class Stopping(tables.Plain):
-    """A network that stops the process after a number of batches."""
-
-    left = 10**9
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        Stopping.left -= 1
-        if Stopping.left < 0:
-            raise Interrupted
-        return super().forward(x)
-
-
-@case
-def resumed(folder: Path) -> dict[str, Any]:
-    """The second of two networks is interrupted in its second epoch."""
-    X, y = tables.numbers()
-    x = torch.tensor(X, dtype=torch.float32)
-    model = made(backbone=Stopping(), batch_size=30, epochs=4)
-    Stopping.left = 10**9
-    whole = trained(model, x, y)
-    Stopping.left = 17
-    stopped = _interrupted(lambda: fitted(model, x, y, checkpoint=folder / "c"))
-    Stopping.left = 10**9
-    after = trained(model, x, y, checkpoint=folder / "c")
-    files = sorted(path.name for path in folder.iterdir())
-    return {
-        "stopped": stopped,
-        "files": files,
-        "equal": np.array_equal(whole["predict"], after["predict"]),
-        **after,
-    }
-
-
 @case
 def explanations(folder: Path) -> dict[str, Any]:
     X, y = tables.columns()
@@ -478,11 +321,3 @@ def explanations(folder: Path) -> dict[str, Any]:
         "by-category": partial_dependence(model, X[:NEW], "kind"),
         "by-day": partial_dependence(model, X[:NEW], "day", points=3, emphasis=0.9),
     }
-
-
-@case
-def search(folder: Path) -> dict[str, Any]:
-    X, y = tables.numbers(90)
-    grid = {"emphasis": [0.0, 0.8], "method": ["vanilla", "vir-dial"]}
-    found = GridSearchCV(made(folds=1), grid, scoring=scorer("balanced_mae"), cv=2).fit(X, y)
-    return {"best": str(found.best_params_), "scores": found.cv_results_["mean_test_score"]}

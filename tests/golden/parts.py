@@ -1,4 +1,4 @@
-"""Golden cases of methods, loops, distributions, metrics, label bins and resampling."""
+"""Golden cases of methods, distributions, label bins and resampling."""
 
 from __future__ import annotations
 
@@ -18,18 +18,13 @@ from tailwise import (
     Normal,
     available_methods,
     build_model,
-    diagnose,
     label_weights,
 )
-from tailwise.calibration.intervals import ConformalIntervals
-from tailwise.calibration.scaling import balanced_weights, fit_scaling
-from tailwise.data import load_abalone
-from tailwise.distributions.members import concatenate, pooled, stack
+from tailwise.distributions.members import concatenate, pooled
 from tailwise.distributions.truncation import Bounds
 from tailwise.labels.prior import LabelDensity, change_of_prior, emphasis
-from tailwise.metrics import by_bin, by_region, crps, evaluate
+from tailwise.metrics import crps, evaluate
 from tailwise.resampling.smogn import smogn, smoter
-from tailwise.training.loop import TrainConfig, fit, predict
 from tests.golden import tables
 from tests.golden.recording import add_case, case
 
@@ -80,26 +75,13 @@ def trained(model: Any, x: Any, y: Tensor, **offset: Tensor) -> dict[str, Any]:
     }
 
 
-def method(name: str, folder: Path) -> dict[str, Any]:
+def method(name: str, folder: Path, around_base: bool = False) -> dict[str, Any]:
     x, y, bins = rows()
     torch.manual_seed(0)
-    return trained(build_model(name, tables.Plain(), 12, bins), x, y.clamp_min(0))
-
-
-for _name in available_methods():
-    add_case(f"method-{_name}", partial(method, _name))
-
-
-def around_base(name: str, folder: Path) -> dict[str, Any]:
-    x, y, bins = rows()
-    torch.manual_seed(0)
-    return trained(
-        build_model(name, tables.Plain(), 12, bins, offset=True), x, y, offset=x[:, 0].double().exp()
-    )
-
-
-for _name in ("vanilla", "lds-fds", "gaussian", "vir", "vir-dial", "ensemble"):
-    add_case(f"method-{_name}-around-a-base", partial(around_base, _name))
+    model = build_model(name, tables.Plain(), 12, bins, offset=around_base)
+    if around_base:
+        return trained(model, x, y, offset=x[:, 0].double().exp())
+    return trained(model, x, y.clamp_min(0))
 
 
 def two_targets(name: str, folder: Path) -> dict[str, Any]:
@@ -110,54 +92,22 @@ def two_targets(name: str, folder: Path) -> dict[str, Any]:
     return trained(model, x, torch.stack([y, second], dim=1))
 
 
-for _name in ("lds-fds", "ranksim", "vir", "vir-dial", "ensemble"):
-    add_case(f"method-{_name}-for-two-targets", partial(two_targets, _name))
-
-
 def own_vir(preset: str, folder: Path) -> dict[str, Any]:
-    """VIR with a decoder, a latent of another size and maps of labels left as they are."""
+    """VIR with a decoder and a latent of another size."""
     x, y, bins = rows()
     torch.manual_seed(0)
     decoder = nn.Linear(6, 3)
     return trained(VIR(tables.Plain(), 12, bins, preset=preset, decoder=decoder, **{"latent.dim": 6}), x, y)
 
 
+for _name in available_methods():
+    add_case(f"method-{_name}", partial(method, _name))
+for _name in ("vanilla", "lds-fds", "gaussian", "vir", "vir-dial", "ensemble"):
+    add_case(f"method-{_name}-around-a-base", partial(method, _name, around_base=True))
+for _name in ("lds-fds", "ranksim", "vir", "vir-dial", "ensemble"):
+    add_case(f"method-{_name}-for-two-targets", partial(two_targets, _name))
 for _preset in ("default", "paper", "reference"):
     add_case(f"own-vir-{_preset}", partial(own_vir, _preset))
-
-
-@case
-def loop(folder: Path) -> dict[str, Any]:
-    """The snippets of docs/own-models.md: our loop, scaling, intervals, metrics by region."""
-    x, y, bins = rows()
-    base = 0.5 * x[:, 0].double().exp()
-    found: dict[str, Any] = {}
-    for name, around in (("plain", None), ("around", base)):
-        torch.manual_seed(0)
-        model = build_model("vir", tables.Plain(), 12, bins, offset=around is not None)
-        train, select, confirm, test = slice(100), slice(100, 140), slice(140, 180), slice(180, None)
-
-        def part(chosen: slice, around: Tensor | None = around) -> tuple[Any, ...]:
-            return x[chosen], y[chosen], None, None if around is None else around[chosen]
-
-        def predicted(chosen: slice, model: Any = model, around: Tensor | None = around) -> Any:
-            return predict(model, x[chosen], offset=None if around is None else around[chosen])
-
-        config = TrainConfig(epochs=3, batch_size=32, monitor="balanced_mae", accelerator="cpu")
-        history = fit(model, part(train), part(select), config)
-        scaling = fit_scaling(predicted(select), y[select], balanced_weights(y[select], bins))
-        scaled = scaling.apply(predicted(confirm))
-        rarity = balanced_weights(y[confirm], bins)
-        intervals = ConformalIntervals(bins).fit(scaled, y[confirm], rarity)
-        new = scaling.apply(predicted(test))
-        found[name] = {
-            "epochs": len(history.history),
-            "scaled": moments(new[:SHOWN]),
-            "ends": intervals.ends(new[:SHOWN], 0.9),
-            "ends-of-rare": intervals.ends(new[:SHOWN], 0.9, rare=0.5),
-            "regions": by_region(new, y[test], bins, ["mae", "nll", "coverage"]),
-        }
-    return found
 
 
 def double(*values: float) -> Tensor:
@@ -227,18 +177,6 @@ for _kind in KINDS:
 
 
 @case
-def distribution_gradients(folder: Path) -> dict[str, Any]:
-    """Gradients of the likelihood, which training follows."""
-    found = {}
-    for name, plain in (("normal", NORMAL), ("nig", BELIEF)):
-        leaves = [p.clone().requires_grad_() for p in plain.parameters]
-        type(plain)(*leaves).nll(LABELS).sum().backward()
-        found[name] = [leaf.grad for leaf in leaves]
-    stacked = stack([NORMAL, NORMAL.rescale(0.0, 3.0)])
-    return {**found, "stacked": moments(stacked)}
-
-
-@case
 def label_bins(folder: Path) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     samples = {
@@ -260,33 +198,6 @@ def label_bins(folder: Path) -> dict[str, Any]:
             "full-weights": label_weights(bins, power=1.0, kernel=None),
         }
     return found
-
-
-@case
-def diagnoses(folder: Path) -> dict[str, Any]:
-    table = load_abalone()
-    rng = np.random.default_rng(0)
-    samples = {
-        "abalone": table["Rings"][:300],
-        "even": rng.random(200),
-        "spike": np.where(rng.random(200) < 0.5, 0.0, rng.gamma(2, 1, 200)),
-    }
-    return {name: diagnose(labels).to_dict() for name, labels in samples.items()}
-
-
-@case
-def metrics(folder: Path) -> dict[str, Any]:
-    rng = np.random.default_rng(0)
-    labels = rng.gamma(2, 1, 80)
-    bins = LabelBins.from_labels(rng.gamma(2, 1, 300))
-    spread = torch.from_numpy(rng.uniform(0.1, 1, 80))
-    mean = torch.from_numpy(labels + 0.5 * rng.normal(size=80)).clamp_min(0.05)
-    belief = NIG(mean, 1 + spread, 2 + spread, spread)
-    return {
-        "all": evaluate(belief, labels, bins),
-        "regions": by_region(belief, labels, bins),
-        "bins": by_bin(belief, labels, bins),
-    }
 
 
 def resampled(function: Any, folder: Path) -> dict[str, Any]:

@@ -5,11 +5,10 @@ A case is a function of an empty folder. It returns what users see: numbers, tex
 
 from __future__ import annotations
 
-import json
+import math
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,7 @@ import torch
 
 Case = Callable[[Path], Mapping[str, Any]]
 Record = dict[str, Any]
-"""Numbers, texts and nested lists of numbers, by name."""
-
-RELATIVE, FLOOR = 1e-6, 1e-9
-"""Numbers are equal if they differ by at most RELATIVE of the recorded one, plus FLOOR."""
+"""Numbers, texts and nested lists of them, by name."""
 CASES: dict[str, Case] = {}
 
 
@@ -78,48 +74,33 @@ def differences(recorded: Record, found: Record) -> list[str]:
         if name not in recorded:
             lines.append(f"{name} is not recorded")
             continue
-        was = recorded[name]
-        if _texts(was) or _texts(value):
-            if was != value:
-                one, two = _where(was, value)
-                lines.append(f"{name}: {two!r}, recorded {one!r}")
-            continue
-        one, two = np.asarray(was, np.float64), np.asarray(value, np.float64)
-        if one.shape != two.shape:
-            lines.append(f"{name}: shape {two.shape}, recorded {one.shape}")
-            continue
-        apart = ~np.isclose(two, one, rtol=RELATIVE, atol=FLOOR, equal_nan=True)
-        if apart.any():
-            old, new = one[apart], two[apart]
-            with np.errstate(all="ignore"):
-                worst = np.nanmax(np.abs(new - old) / np.abs(old), initial=0)
-            lines.append(
-                f"{name}: {apart.sum()} of {apart.size} numbers differ, by up to {worst:.1e} of their value, "
-                f"such as {new[0]:.9g}, recorded {old[0]:.9g}"
-            )
+        pairs = list(_pairs(recorded[name], value))
+        differ = [pair for pair in pairs if not _equal(*pair)]
+        if differ:
+            was, now = _from_where_they_differ(*differ[0])
+            lines.append(f"{name}: {len(differ)} of {len(pairs)} differ, such as {now!r}, recorded {was!r}")
     return lines
 
 
-def _where(was: Any, value: Any) -> tuple[Any, Any]:
-    """Return the first entries that differ, or the parts of two texts from where they differ."""
-    if isinstance(was, list) and isinstance(value, list):
-        pairs = zip_longest(was, value, fillvalue="no entry")
-        return next(_where(*pair) for pair in pairs if pair[0] != pair[1])
-    if not (isinstance(was, str) and isinstance(value, str)):
-        return was, value
-    letters = enumerate(zip_longest(was, value))
-    at = max(next(place for place, (one, two) in letters if one != two) - 30, 0)
-    return was[at : at + 90], value[at : at + 90]
+def _pairs(was: Any, now: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the entries of two lists side by side; lists of different lengths are one pair."""
+    if isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
+        for pair in zip(was, now, strict=True):
+            yield from _pairs(*pair)
+    else:
+        yield was, now
 
 
-def _texts(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and any(map(_texts, value)))
+def _equal(was: Any, now: Any) -> bool:
+    if isinstance(was, (int, float)) and isinstance(now, (int, float)):
+        both_nan = math.isnan(was) and math.isnan(now)
+        return both_nan or math.isclose(was, now, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(was == now)
 
 
-def write(path: Path, records: Mapping[str, Record]) -> None:
-    """Write records with all digits, one value per line."""
-    texts = []
-    for name, record in records.items():
-        lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in record.items()]
-        texts.append(f"{json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n}")
-    path.write_text("{\n" + ",\n".join(texts) + "\n}\n")
+def _from_where_they_differ(was: Any, now: Any) -> tuple[Any, Any]:
+    if not (isinstance(was, str) and isinstance(now, str)):
+        return was, now
+    alike = [one == two for one, two in zip(was, now, strict=False)]
+    at = max([*alike, False].index(False) - 30, 0)
+    return was[at : at + 90], now[at : at + 90]

@@ -7,41 +7,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
+from scipy import sparse
 from torch import Tensor, nn
 
-Array = NDArray[np.float64]
+from tests.estimator.small_tables import Array, frame, table
 
 
 def numbers(rows: int = 150, seed: int = 0) -> tuple[Array, Array]:
     """Three columns of numbers, and labels of a long tail."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(rows, 3))
-    return x, np.exp(x[:, 0]) + 0.3 * x[:, 1] + 0.1 * rng.normal(size=rows)
+    return table(rows, seed)
 
 
 def columns(rows: int = 150) -> tuple[pd.DataFrame, pd.Series]:
     """Columns of every kind, with missing values, names and an index."""
-    rng = np.random.default_rng(1)
-    kind, size = rng.choice(["oak", "elm", "ash"], rows, p=[0.6, 0.3, 0.1]), rng.normal(size=rows)
-    words = np.array(["tall", "old", "green", "by the river", "cut", "with a nest"])
-    notes = [" ".join(rng.choice(words, 4)) + f" no. {k}" for k in range(rows)]
-    table = pd.DataFrame(
-        {
-            "size": np.where(rng.random(rows) < 0.1, np.nan, size),
-            "count": rng.integers(0, 9, rows),
-            "kind": pd.Categorical(kind),
-            "place": np.where(rng.random(rows) < 0.1, None, rng.choice(["north", "south"], rows)),
-            "note": np.where(rng.random(rows) < 0.1, None, notes),
-            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 700, rows), "D"),
-            "felled": rng.random(rows) < 0.5,
-            "empty": np.nan,
-            "same": 1.0,
-        },
-        index=[f"row{k}" for k in range(rows)],
-    )
-    labels = np.exp(size) + (kind == "oak") + 0.1 * rng.normal(size=rows)
-    return table, pd.Series(labels, index=table.index, name="price")
+    return frame(rows)
 
 
 def simple_columns(rows: int = 150) -> tuple[pd.DataFrame, pd.Series]:
@@ -54,6 +33,17 @@ def counts(rows: int = 150) -> tuple[Array, Array]:
     """Labels that are whole numbers, a third of them 0."""
     x, y = numbers(rows, seed=2)
     return x, np.maximum(np.floor(2 * y), 0)
+
+
+def zeros() -> tuple[Array, Array]:
+    """Labels that are 0 where they would be small."""
+    x, y = numbers()
+    return x, np.where(y < 0.8, 0.0, y)
+
+
+def sparse_numbers() -> tuple[Any, Array]:
+    x, y = numbers()
+    return sparse.csr_matrix(np.where(np.abs(x) < 0.5, 0, x)), y
 
 
 class Plain(nn.Module):
@@ -75,22 +65,6 @@ class Pair(Plain):
 
     def forward(self, one: Tensor, two: Tensor) -> Tensor:
         return torch.relu(self.linear(one) - self.linear(two))
-
-
-class Filters(nn.Module):
-    """A small convolution over maps of one channel."""
-
-    feature_dim = 6
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(1, 6, 3)
-        generator = torch.Generator().manual_seed(0)
-        for parameter in self.parameters():
-            parameter.data = 0.3 * torch.randn(parameter.shape, generator=generator)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.convolution(x)).mean((2, 3))
 
 
 def part(X: Any, rows: slice) -> Any:

@@ -23,7 +23,22 @@ from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model
 from tailwise.networks.network import Network, redraw
 from tailwise.networks.vir import PRESETS, VIR
-from tests.networks.small_models import MODES, PRIOR, Array, build, data, npy, one_epoch, tail, train
+from tests.networks.small_models import (
+    MODES,
+    PRIOR,
+    Array,
+    Stats,
+    build,
+    data,
+    gaussian_kernel,
+    loop_recolor,
+    loop_smooth,
+    loop_statistics,
+    npy,
+    one_epoch,
+    tail,
+    train,
+)
 
 
 def sampled(samples: int) -> dict[str, Any]:
@@ -43,33 +58,17 @@ class ByHand:
         self.scale = math.sqrt(float(shares @ (self.centers - self.location) ** 2))
         # VIR:weight with p~ from a Gaussian of bandwidth 2 over 5 bins
         size = len(labels)
-        kernel = np.array(
-            [[math.exp(-((i - j) ** 2) / 8) * (abs(i - j) <= 2) for j in range(size)] for i in range(size)]
-        )
+        near = gaussian_kernel(2.0, 2)
+        kernel = np.array([[near(i, j) for j in range(size)] for i in range(size)])
         density = kernel @ shares / sum(math.exp(-(d**2) / 8) for d in range(-2, 3))
         w = density**-0.5
         weights = model.method.weights
         printed = weights is not None and weights.options["scale"] == "density"
         self.w, self.usual = (w, shares @ w) if printed else (w / (shares @ w), 1.0)
-        self.stats: dict[int, tuple[Array, Array, Array]] = {}
-        self.smooth: dict[int, tuple[Array, Array, Array]] = {}
+        self.stats: Stats | None = None
         if x is not None and y is not None:
-            mean, var = self.latent(x)
-            index = self.index(npy(y))
-            for b in sorted(set(index)):
-                m, v = mean[index == b], var[index == b]
-                n = len(m)
-                mu, mu_var = m.mean(0), v.sum(0) / n**2
-                cov = (v + m**2).mean(0) - (mu_var + mu**2)
-                self.stats[b] = mu, mu_var, np.maximum(cov, 1e-8)
-            for b in self.stats:
-                total = sum(kernel[b, c] for c in self.stats)
-                k = {c: kernel[b, c] / total for c in self.stats}
-                self.smooth[b] = (
-                    sum(k[c] * self.stats[c][0] for c in k),
-                    sum(k[c] ** 2 * self.stats[c][1] for c in k),
-                    sum(k[c] * self.stats[c][2] for c in k),
-                )
+            self.stats = loop_statistics(*self.latent(x), self.index(npy(y)), size)
+            self.smooth = loop_smooth(self.stats, gaussian_kernel(2.0, 2))
 
     def index(self, y: Array) -> NDArray[np.int64]:
         return np.array([int(np.argmin(np.abs(self.centers - v))) for v in y])
@@ -83,15 +82,9 @@ class ByHand:
         return linear(self.tail.latent.mean, features), var
 
     def recolor(self, mean: Array, var: Array, index: NDArray[np.int64]) -> tuple[Array, Array]:
-        mean, var = mean.copy(), var.copy()
-        for i, b in enumerate(index):
-            if b in self.stats:
-                (mu, mu_var, cov), (mu_s, mu_var_s, cov_s) = self.stats[b], self.smooth[b]
-                if self.counts[b] == 1:
-                    continue
-                r = np.sqrt(np.clip(cov_s / cov, 0.1, 10))
-                mean[i], var[i] = (mean[i] - mu) * r + mu_s, (var[i] + mu_var) * r + mu_var_s
-        return mean, var
+        if self.stats is None:
+            return mean, var
+        return loop_recolor(mean, var, index, self.stats, self.smooth, (0.1, 10.0))
 
     def head(self, z: Array, w: Array | float = 1.0) -> tuple[Array, ...]:
         layer = self.tail.head.linear

@@ -16,18 +16,19 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from tailwise.calibration.scaling import NIGScaling, fit_scaling
-from tailwise.distributions.members import NIG, Distribution, Normal
+from tailwise.distributions.members import NIG, Normal
 from tailwise.labels.bins import LabelBins
 from tailwise.labels.kernels import kernel_window, label_weights
 from tailwise.methods.ranksim import ranksim
 from tailwise.metrics.regions import by_region
 from tailwise.metrics.scores import ause
 from tailwise.networks.heads import EvidentialHead
-from tailwise.networks.losses import Evidence, LatentBatch
+from tailwise.networks.losses import Evidence
 from tailwise.networks.parts import Part, made
 from tailwise.networks.smoothing import LatentSmoother
 from tailwise.networks.vir import PRESETS
 from tailwise.resampling.smogn import Relevance
+from tests.networks.small_models import FEW, batch
 
 GOLDEN = Path(__file__).parent / "golden"
 Golden = Mapping[str, NDArray[Any]]
@@ -46,15 +47,6 @@ def apart(ours: ArrayLike | Tensor, published: NDArray[Any]) -> float:
     assert found.shape == published.shape, (found.shape, published.shape)
     assert np.isfinite(found).all()  # `max` of several differences would pass over NaN
     return float(np.abs(found - published).max() / np.abs(published).max())
-
-
-_BINS = LabelBins.from_labels([0.0, 1.0, 2.0])
-
-
-def _batch(prediction: Distribution, y: Tensor) -> LatentBatch:
-    """Predictions and labels of a batch; the losses compared here read nothing else."""
-    z = torch.zeros(len(y), 1)
-    return LatentBatch(None, z, z, None, z, prediction, y, torch.zeros(len(y), dtype=torch.int64))
 
 
 _DIR: Mapping[str, Any] = {"form": "reference", "boundary": "reflect", "unbiased": True}
@@ -136,7 +128,7 @@ def vir_weights() -> float:
 def vir_objective() -> float:
     """Head, posterior, likelihood and regulariser, with their gradients, on the smoothed latents."""
     want, parts = golden("vir"), PRESETS["reference"]
-    head = parts.make("head", 3, _BINS)
+    head = parts.make("head", 3, FEW)
     order = [1, 0, 2]  # ours gives n, psi, phi; the preview code psi, n, phi
     with torch.no_grad():
         head.linear.weight.copy_(torch.as_tensor(want["weight"][order]))
@@ -145,8 +137,8 @@ def vir_objective() -> float:
     y, w = torch.as_tensor(want["label"]).float(), torch.as_tensor(want["w"]).float()
     train, test = head(z, w), head(z)
     assert isinstance(train, NIG) and isinstance(test, NIG)
-    evidence = made("losses", parts.losses[1], 3, _BINS)
-    loss = (train.nll(y) + evidence.weight * evidence(_batch(train, y))).mean()
+    evidence = made("losses", parts.losses[1], 3, FEW)
+    loss = (train.nll(y) + evidence.weight * evidence(batch(train, y))).mean()
     loss.backward()
     assert z.grad is not None and head.linear.weight.grad is not None
     return max(
@@ -179,12 +171,12 @@ def balanced_mse() -> float:
     noise = float(want["noise"])
     for name in ("gai", "bmc", "bni"):
         kind = "batch-mse" if name == "bmc" else "balanced-mse"
-        module = made("losses", Part(kind, noise=noise), 1, _BINS).double()
+        module = made("losses", Part(kind, noise=noise), 1, FEW).double()
         if name != "bmc":
             module.log_share = torch.as_tensor(np.log(share[name]))
             module.center, module.spread = torch.as_tensor(center[name]), torch.as_tensor(spread[name])
         m = torch.as_tensor(want["prediction"]).requires_grad_()
-        loss = module(_batch(Normal(m, 1.0), torch.as_tensor(want["y"]))).mean()
+        loss = module(batch(Normal(m, 1.0), torch.as_tensor(want["y"]))).mean()
         loss.backward()
         assert m.grad is not None
         far += [
@@ -198,9 +190,9 @@ def balanced_mse() -> float:
 def focal_r() -> float:
     want, far = golden("focal_r"), []
     for i, (b, g) in enumerate(want["options"]):
-        focal = made("losses", Part("focal-r", b=float(b), g=float(g)), 1, _BINS)
+        focal = made("losses", Part("focal-r", b=float(b), g=float(g)), 1, FEW)
         m = torch.as_tensor(want["prediction"]).requires_grad_()
-        loss = focal(_batch(Normal(m, 1.0), torch.as_tensor(want["y"]))).mean()
+        loss = focal(batch(Normal(m, 1.0), torch.as_tensor(want["y"]))).mean()
         loss.backward()
         assert m.grad is not None
         far += [apart(loss, want[f"loss_{i}"]), apart(m.grad, want[f"gradient_{i}"])]
@@ -217,7 +209,7 @@ def _dense(case: str) -> float:
 
 def der() -> float:
     want = golden("der")
-    head = EvidentialHead(4, _BINS, min_alpha=1.0).double()
+    head = EvidentialHead(4, FEW, min_alpha=1.0).double()
     with torch.no_grad():
         head.linear.weight.copy_(torch.eye(4))
         head.linear.bias.zero_()
@@ -228,7 +220,7 @@ def der() -> float:
     return max(
         apart(torch.stack(belief.parameters, 1), want["parameters"]),
         apart(exact.nll(y), want["nll"]),
-        apart(Evidence(4, _BINS, form="reference")(_batch(exact, y)), want["penalty"]),
+        apart(Evidence(4, FEW, form="reference")(batch(exact, y)), want["penalty"]),
     )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def fit(
     data: options.Table,
-    target: options.Target,
+    target: options.Targets,
     *,
     settings: options.FitOptions,
     pictures: options.TrainingPictures,

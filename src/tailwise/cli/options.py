@@ -57,8 +57,9 @@ Report = Annotated[Path | None, Option("--report", metavar="PAGE", help="HTML pa
 Sign = Annotated[
     Path | None, Option("--sign", metavar="KEYFILE", help="File with a secret key to sign the model with.")
 ]
-Target = Annotated[
-    list[str], Option("--target", "-t", metavar="COLUMN", help="Column to predict; `fit` takes several.")
+Target = Annotated[list[str], Option("--target", "-t", metavar="COLUMN", help="Column to predict.")]
+Targets = Annotated[
+    list[str], Option("--target", "-t", metavar="COLUMN", help="Column to predict; repeatable.")
 ]
 TrueLabels = Annotated[
     list[str] | None,

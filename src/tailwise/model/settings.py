@@ -130,7 +130,7 @@ class Settings(BaseEstimator):
         check_name("device", self.device, DEVICES)
         if self.feature_dim is not None and isinstance(self.backbone, str):
             raise ValueError(
-                f"feature_dim is for a backbone of your own; {self.backbone!r} has its own: leave it out"
+                f"feature_dim is for a backbone of your own, and {self.backbone!r} sets it: leave it out"
             )
 
     def log(self, text: str, *values: Any) -> None:

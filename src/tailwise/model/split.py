@@ -56,7 +56,7 @@ def _one_per_row(given: Any, rows: int, name: str) -> pd.Series[Any]:
 
     values = pd.Series(np.asarray(given).reshape(-1))
     if len(values) != rows:
-        raise ValueError(f"{name} has {len(values)} values for {rows} rows")
+        raise ValueError(f"{name} has {len(values)} values for {rows} rows: pass one for each row")
     if values.isna().any():
         row = int(values.isna().to_numpy().argmax())
         raise ValueError(f"{name} is missing in row {row}: fill or drop it")
