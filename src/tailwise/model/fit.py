@@ -48,12 +48,13 @@ from tailwise.networks.draws import seeded_weights
 from tailwise.networks.heads import HEADS
 from tailwise.networks.images import ImageDecoder, ImageResNet, make_image_backbone
 from tailwise.networks.network import Network
+from tailwise.networks.ranks import rank_and_ranks
 from tailwise.networks.together import Pool, Predictor
 from tailwise.resampling.smogn import resampled
 from tailwise.tables.inputs import checked_eval_set, checked_targets, row_count, take_rows, target_names
 from tailwise.tables.rows import halves, merge_equal_rows
 from tailwise.training.config import TrainConfig, training_device
-from tailwise.training.loop import FitResult, TensorData, one_thread, visible
+from tailwise.training.loop import FitResult, TensorData, one_thread, takes_one_thread, visible
 from tailwise.training.loop import fit as train
 
 QUANTILES = 2001
@@ -377,7 +378,8 @@ def _trained(
 ) -> tuple[list[Run], Held]:
     """Train a network for each part of a split; return them, and what they predict for held-out rows.
 
-    Networks for tables train side by side on the CPU, one thread each. Their numbers do not depend on that.
+    Small networks for tables train side by side on the CPU, one thread each. Their numbers do not depend on
+    that. Larger ones use all threads, and others draw from torch's one generator: they take turns.
     """
     settings, seed, several = training.settings, training.seed, len(split.parts) > 1
     change = augmentation(settings.augment) if settings.takes_pictures else None
@@ -392,13 +394,16 @@ def _trained(
         if stopped.is_set():
             raise CancelledError
 
-    def trained(k: int) -> Run:
-        inside, rest = split.parts[k]
-        valid = watched or data.rows(rest)
+    def untrained(k: int) -> Network:
         if start:
-            network = copy.deepcopy(start[k % len(start)]).float()
-        else:
-            network = training.network(data.x, split.trained, k)
+            return copy.deepcopy(start[k % len(start)]).float()
+        return training.network(data.x, split.trained, k)
+
+    networks = [untrained(k) for k in range(len(split.parts))]
+
+    def trained(k: int) -> Run:
+        network, (inside, rest) = networks[k], split.parts[k]
+        valid = watched or data.rows(rest)
         rows = replace(_resampled(training, network, data.rows(inside)).tensors(), transform=change)
         select, _ = chosen(len(valid.y))
         config = settings.train_config(len(inside), seed + k)
@@ -407,14 +412,16 @@ def _trained(
         learn = partial(train, on_epoch=go_on, title=title)
         return training.run(network, rows, valid, select, config, file, learn)
 
-    on_cpu = training_device(settings.train_config(1, seed).accelerator).type == "cpu"
-    workers = min(torch.get_num_threads() if on_cpu and training.inputs.is_table else 1, len(split.parts))
+    device = training_device(settings.train_config(1, seed).accelerator)
+    apart = all(network.draws_its_own and takes_one_thread(network, device) for network in networks)
+    apart = apart and training.inputs.is_table and rank_and_ranks()[1] == 1
+    workers = min(torch.get_num_threads(), len(networks)) if apart else 1
     if workers == 1:
-        runs = [trained(k) for k in range(len(split.parts))]
+        runs = [trained(k) for k in range(len(networks))]
     else:
         with ThreadPoolExecutor(workers) as threads:
             try:
-                runs = list(threads.map(trained, range(len(split.parts))))
+                runs = list(threads.map(trained, range(len(networks))))
             except BaseException:  # Ctrl-C as well: the other networks end after their epoch
                 stopped.set()
                 raise
