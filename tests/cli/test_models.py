@@ -90,6 +90,13 @@ def test_no_other_column_is_taken_for_the_target(
 # -- the dial ------------------------------------------------------------------------------------
 
 
+def test_intervals_are_not_explained_for_a_table_that_is_not_there(
+    run: Run, place: Path, tmp_path: Path
+) -> None:
+    out = run("predict", place / "m.tailwise", tmp_path / "gone.csv", "-o", tmp_path / "p.csv", "--rare", 0.8)
+    assert out.exit_code == 1 and out.stderr.startswith("error: "), out.stderr
+
+
 def test_emphasis_moves_predictions_towards_rare_labels(run: Run, place: Path, tmp_path: Path) -> None:
     line = ["predict", place / "n.tailwise", place / "new.csv", "--json"]
     means = {}

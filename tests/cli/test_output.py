@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import tailwise.report.page
-from tailwise.cli.output import print_json, print_table, resumable
+from tailwise.cli.output import print_json, print_table, print_words, resumable
 from tests.cli.conftest import FAST, Run, Sample
 
 
@@ -62,6 +62,14 @@ def test_a_narrow_terminal_shows_every_cell_whole(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("sys.stdout", Terminal())
     print_table(header, rows[:1], names=2)
     assert sys.stdout.getvalue().count("0.25 ± 0.5") > 1  # type: ignore[attr-defined]
+
+
+def test_words_on_a_terminal_keep_their_indent_on_every_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr("sys.stdout", Terminal())
+    print_words("  " + "word " * 20)
+    lines = sys.stdout.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) > 1 and all(line.startswith("  word") for line in lines)
 
 
 # -- outputs -------------------------------------------------------------------------------------

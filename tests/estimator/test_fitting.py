@@ -57,9 +57,18 @@ def test_very_few_rows(rows: int) -> None:
 
 @pytest.mark.parametrize("base", [None, "catboost"])
 def test_constant_labels_and_columns(base: str | None, few_trees: None) -> None:
-    x, _ = table(100)
-    model = quick(base=base).fit(np.c_[x, np.ones(100), np.full(100, np.nan)], np.full(100, 3.0))
-    np.testing.assert_allclose(model.predict(np.c_[x, np.ones(100), np.full(100, np.nan)]), 3.0, atol=1.0)
+    x, _ = table(150)
+    x = np.c_[x, np.ones(150), np.full(150, np.nan)]
+    model = quick(base=base).fit(x, np.full(150, 3.0))
+    np.testing.assert_allclose(model.predict(x), 3.0, atol=1.0)
+
+
+def test_the_only_other_label_may_lie_in_one_fold(few_trees: None) -> None:
+    """The base for that fold learns from more than 100 equal labels, which CatBoost cannot sample."""
+    x, _ = table(150)
+    y = np.where(np.arange(150) == 7, 5.0, 0.0)
+    (base,) = quick(base="catboost").fit(x, y).model_.base.targets
+    assert np.isfinite(base.predict(x)).all()
 
 
 # -- checkpoints -----------------------------------------------------------------------------------

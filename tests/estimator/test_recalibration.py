@@ -46,7 +46,7 @@ def test_recalibration_of_several_networks_and_targets() -> None:
     assert np.isfinite(ends).all() and ends.min() >= -50
     with pytest.raises(ValueError, match="y is 400 in row 0, above the bound 300"):
         model.recalibrate(x, np.full((100, 2), 400.0))
-    with pytest.raises(ValueError, match="recalibrate needs at least 20 rows, got n_samples=19"):
+    with pytest.raises(ValueError, match="recalibrate needs at least 20 rows, not 19"):
         model.recalibrate(x[:19], np.c_[y, y][:19])
 
 

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Lock
+from typing import Any
 
 import numpy as np
 import polars
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from tailwise.model import base as bases
+from tailwise.training.loop import fit as train
 from tests.estimator.small_tables import quick, table
 from tests.table_samples import kinds
 
@@ -35,13 +37,16 @@ def test_fits_in_threads_equal_fits_one_by_one() -> None:
     np.testing.assert_array_equal(together, [fitted(seed) for seed in range(3)])
 
 
-def test_any_number_of_threads_gives_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("folds", [1, 3])
+def test_any_number_of_threads_gives_the_same_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folds: int
+) -> None:
     monkeypatch.setattr(bases, "TREES", 20)
     x, y = table(120)
     found, threads = [], torch.get_num_threads()
     for count in (1, 4):
         torch.set_num_threads(count)
-        model = quick(base="catboost", epochs=1).fit(x, y)
+        model = quick(base="catboost", epochs=1, folds=folds).fit(x, y)
         assert torch.get_num_threads() == count
         model.save(tmp_path / "model.tailwise", overwrite=True)
         found.append((tmp_path / "model.tailwise").read_bytes())
@@ -72,6 +77,36 @@ def test_an_error_in_one_network_ends_the_others(monkeypatch: pytest.MonkeyPatch
         quick(folds=2).fit(x, y)
     torch.set_num_threads(threads)
     assert len(epochs) < 6000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tailwise.training.loop._SMALL_NETWORK", 0),
+        ("tailwise.networks.network.Network.draws_its_own", False),
+        ("tailwise.model.fit.rank_and_ranks", lambda: (0, 2)),
+    ],
+)
+def test_networks_that_share_something_take_turns(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: object
+) -> None:
+    """They share all threads, torch's one generator, or the connection to other processes."""
+    x, y = table(80)
+    busy = Lock()
+
+    def learn(*args: Any, **options: Any) -> Any:
+        assert busy.acquire(blocking=False), "two networks train at once"
+        time.sleep(0.02)
+        result = train(*args, **options)
+        busy.release()
+        return result
+
+    monkeypatch.setattr(name, value)
+    monkeypatch.setattr("tailwise.model.training.train", learn)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    quick(folds=2, epochs=1).fit(x, y)
+    torch.set_num_threads(threads)
 
 
 def test_pandas_polars_and_pyarrow_give_the_same_model() -> None:

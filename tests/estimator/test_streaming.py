@@ -25,14 +25,12 @@ from tests.estimator.small_tables import quick
 N = 600
 
 
-def table(rows: int = N) -> pd.DataFrame:
+def table() -> pd.DataFrame:
     rng = np.random.default_rng(0)
-    data = pd.DataFrame(
-        {"a": rng.normal(size=rows), "b": rng.normal(size=rows), "c": rng.choice(list("uvw"), rows)}
-    )
-    data["y"] = np.exp(data.a) + 0.5 * (data.c == "u") + 0.1 * rng.normal(size=rows)
+    data = pd.DataFrame({"a": rng.normal(size=N), "b": rng.normal(size=N), "c": rng.choice(list("uvw"), N)})
+    data["y"] = np.exp(data.a) + 0.5 * (data.c == "u") + 0.1 * rng.normal(size=N)
     data["z"] = rng.poisson(np.exp(data.b)).clip(max=9)
-    data["w"] = rng.integers(1, 4, rows)
+    data["w"] = rng.integers(1, 4, N)
     return data
 
 
@@ -41,8 +39,8 @@ X = TABLE[["a", "b", "c"]]
 ONE = {"target": "y", "drop": ["z", "w"]}
 
 
-def stream(chunk: int = 100) -> FrameRows:
-    return FrameRows([TABLE[k : k + chunk] for k in range(0, N, chunk)])
+def stream() -> FrameRows:
+    return FrameRows([TABLE[k : k + 100] for k in range(0, N, 100)])
 
 
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

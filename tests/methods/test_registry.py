@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tailwise.labels.bins import LabelBins
 from tailwise.methods import build_model, get_method, register
@@ -17,6 +14,7 @@ from tailwise.networks.backbones import MLP
 from tailwise.networks.parts import Method, Part
 from tailwise.training.loop import predict
 from tests.methods.trained_methods import NAMES, skewed_bins, table, train, trained
+from tests.networks.waiting import NothingWaits
 
 CITATION = re.compile(r"[A-Z][\w'-]+(?: et al\.| and [A-Z][\w'-]+)?, [^()]*?\b(?:19[5-9]\d|20[0-3]\d)\b")
 """Authors, then a year before the next bracket."""
@@ -37,27 +35,6 @@ def test_contract(name: str) -> None:
     twin.load_state_dict(model.state_dict())
     torch.testing.assert_close(predict(twin, x).variance, prediction.variance, rtol=0, atol=0)
     torch.testing.assert_close(predict(model, x[:7]).mean, prediction.mean[:7])
-
-
-WAITING = {"_local_scalar_dense", "nonzero", "masked_select", "bincount", "equal", "_unique2", "unique_dim"}
-"""Operations whose result the host needs, so that it would wait for a GPU."""
-
-
-class NothingWaits(TorchDispatchMode):
-    """Refuses what would make the host wait for a GPU; a mask as an index has to be counted first."""
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        name = func.overloadpacket.__name__
-        indices = args[1] if name.startswith("index") and isinstance(args[1], (list, tuple)) else ()
-        masks = [i for i in indices if i is not None and i.dtype in (torch.bool, torch.uint8)]
-        assert name not in WAITING and not masks, f"{func} would wait for a GPU"
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("offset", [False, True])

@@ -15,8 +15,6 @@ from tailwise.networks.network import Network
 from tailwise.training.loop import TrainConfig, fit
 
 NAMES = available_methods()
-
-
 CONFIG = TrainConfig(epochs=2, batch_size=80, accelerator="cpu", patience=None)
 
 

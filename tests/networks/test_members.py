@@ -18,19 +18,11 @@ from tailwise.networks.heads import HEADS, PointHead
 from tailwise.networks.network import Network
 from tailwise.networks.parts import Method, Part
 from tailwise.networks.tail import INFERENCES
-from tests.methods.trained_methods import table as few_columns
+from tests.methods.trained_methods import table
 from tests.networks.small_models import tail
 
 MEMBERS, WIDTH = 3, 6
-
-
 each_method = pytest.mark.parametrize("name", available_methods())
-
-
-def table(rows: int = 60) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(rows, 4, generator=generator)
-    return x, (x[:, 0] + 0.1 * torch.randn(rows, generator=generator)).exp().double()
 
 
 def shared(name: str, y: Tensor, **options: Any) -> Network:
@@ -72,7 +64,7 @@ def test_members_are_networks_of_their_own(name: str, monkeypatch: pytest.Monkey
     """Losses, gradients, statistics and predictions equal those of a loop over plain models."""
     # One order of draws would not be another.
     monkeypatch.setattr(tail_module, "normal_like", torch.zeros_like)
-    x, y = table()
+    x, y = table(60)
     model = shared(name, y).train()
     members = [alone(model, k).train() for k in range(MEMBERS)]
     for _ in range(2):
@@ -103,7 +95,7 @@ def test_members_are_networks_of_their_own(name: str, monkeypatch: pytest.Monkey
 
 
 def test_what_members_cannot_do_is_said() -> None:
-    _, y = table()
+    _, y = table(60)
     bins = LabelBins.from_labels(y)
 
     class Wrong(nn.Linear):
@@ -133,7 +125,7 @@ def test_a_head_with_other_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("name", ["vir", "ensemble", "infer-noise", "ranksim"])
 def test_targets_are_trained_as_alone_on_features_of_one_backbone(name: str) -> None:
     """The loss is the mean over targets, each standardised by its own bins."""
-    x, y = few_columns(60)
+    x, y = table(60)
     both = torch.stack([y, 1000 * x[:, 1].double() - 5], dim=1)
     bins = [LabelBins.from_labels(labels) for labels in both.unbind(1)]
     torch.manual_seed(0)
@@ -163,7 +155,7 @@ def test_tabm_is_that_of_its_authors() -> None:
     import tabm as package
 
     theirs = package.TabM.make(n_num_features=4, d_out=1, n_blocks=2, d_block=WIDTH, k=MEMBERS, dropout=0.0)
-    x, y = table()
+    x, y = table(60)
     model = build_model(
         "vanilla", TabM(4, (WIDTH, WIDTH), MEMBERS, dropout=0.0), WIDTH, LabelBins.from_labels(y)
     )

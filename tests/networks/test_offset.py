@@ -27,11 +27,9 @@ def base(y: Tensor) -> Tensor:
     return 1 + 0.7 * y + torch.sin(torch.arange(len(y))).double()
 
 
-def build(name: str = "vir", *, y: Tensor, tabm: bool = False, targets: bool = False) -> Network:
+def build(name: str, y: Tensor) -> Network:
     torch.manual_seed(0)
-    backbone = TabM(4, (16, 8), members=3) if tabm else MLP(4, (16, 8))
-    bins = LabelBins.from_labels(y)
-    return build_model(name, backbone, 8, [bins, bins] if targets else bins, offset=True)
+    return build_model(name, MLP(4, (16, 8)), 8, LabelBins.from_labels(y), offset=True)
 
 
 # -- the start ------------------------------------------------------------------------------------
@@ -42,7 +40,7 @@ def build(name: str = "vir", *, y: Tensor, tabm: bool = False, targets: bool = F
 def test_an_untrained_model_predicts_the_base(name: str) -> None:
     """In every mode of inference, and then it trains a step and predicts finite numbers."""
     x, y = table(120)
-    model, f0 = build(name, y=y), base(y)
+    model, f0 = build(name, y), base(y)
     for mode in INFERENCES:
         torch.testing.assert_close(model.eval()(x, mode, f0).mean, f0, rtol=0, atol=1e-5)
     fit(model, TensorData(x, y, offset=f0), None, CONFIG)
@@ -89,7 +87,7 @@ def moved_apart(model: Network) -> tuple[Tensor, Tensor]:
 def test_the_distribution_is_shifted_by_a_f0_plus_b(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = table(60)
     monkeypatch.setattr("tailwise.networks.tail._LIKELIEST", 100)
-    model, f0 = build("vir", y=y).eval(), base(y)
+    model, f0 = build("vir", y).eval(), base(y)
     a, b = moved_apart(model)
     bins = model.bins
     around = (a * (f0 - bins.location) / bins.scale + b).numpy()

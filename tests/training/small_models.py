@@ -28,14 +28,8 @@ def table(rows: int = ROWS, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 X, Y = table()
-
-
 X_VALID, Y_VALID = table(60, seed=1)
-
-
 VALID = (X_VALID, Y_VALID)
-
-
 BINS = LabelBins.from_labels(Y, edges=np.arange(11) - 0.5)
 
 

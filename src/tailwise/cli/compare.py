@@ -90,13 +90,13 @@ def doctor(as_json: options.Json = False) -> None:
         return
     optional = {f"extra {extra}": versions for extra, versions in facts.pop("extras").items()}
     for name, fact in (facts | optional).items():
-        text = fact
+        text = "none" if fact is None else fact
         if isinstance(fact, dict):
             missing = f": pip install 'tailwise[{name[6:]}]'" if None in fact.values() else ""
             text = ", ".join(f"{package} {found or 'missing'}" for package, found in fact.items()) + missing
         elif isinstance(fact, list):
             text = ", ".join(fact)
-        typer.echo(f"{name:<16} {text}")
+        typer.echo(f"{name:<17} {text}")
 
 
 def version_of(package: str) -> str | None:

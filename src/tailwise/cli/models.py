@@ -58,7 +58,7 @@ def predict(
     reader = read.Reader.of_model(fitted, shared, pictures)
     setting = read.read_dial(fitted, dial, data, shared.quiet)
     parts, kept = reader.stream(data, stream), options.split_names(keep)
-    tables = _whole(reader, data) if parts is None else _chunks(parts, fitted, kept)
+    tables = [_whole(reader, data)] if parts is None else _chunks(parts, fitted, kept)
     regions: dict[str, Counter[str]] = {}
 
     def frames() -> Iterator[pd.DataFrame]:
@@ -84,12 +84,12 @@ def _check_standard_output(out: str, shared: options.Shared) -> None:
         raise ValueError("--json and --out - both use standard output: name a file to write to")
 
 
-def _whole(reader: read.Reader, source: str) -> Iterator[tuple[pd.DataFrame, str]]:
-    """Yield a table that is read at once, with its lines as the index, which notes name."""
+def _whole(reader: read.Reader, source: str) -> tuple[pd.DataFrame, str]:
+    """Return a table that is read at once, with its lines as the index, which notes name."""
     import pandas as pd
 
     table = reader.table(source)
-    yield table.set_axis(pd.RangeIndex(2, len(table) + 2, name="line")), source
+    return table.set_axis(pd.RangeIndex(2, len(table) + 2, name="line")), source
 
 
 def _chunks(

@@ -149,12 +149,14 @@ def command_line() -> str:
 
 
 def print_words(text: str) -> None:
-    """Print sentences, wrapped at words on a terminal and as one line elsewhere."""
+    """Print sentences, wrapped at words and indented alike on a terminal, and as one line elsewhere."""
     from rich.console import Console
+    from rich.padding import Padding
     from rich.text import Text
 
     if sys.stdout.isatty():
-        Console().print(Text(printable(text)))
+        words = text.lstrip(" ")
+        Console().print(Padding.indent(Text(printable(words)), len(text) - len(words)))
     else:
         typer.echo(printable(text))
 

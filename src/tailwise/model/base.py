@@ -1,8 +1,8 @@
 """Base regressors: the model whose prediction the network starts from (VIR:offset).
 
-A base is cross-fitted. Each of five folds is predicted by a model that was fitted on the other
-four, so the network trains on predictions that are as good as those for new rows. New rows get
-the mean of the five models. A base sees the matrix of `TablePreprocessor.matrix`: numbers, encoded
+A base is cross-fitted. Each of five folds (of three, beyond 20,000 rows) is predicted by a model that was
+fitted on the others, so the network trains on predictions that are as good as those for new rows. New rows
+get the mean of these models. A base sees the matrix of `TablePreprocessor.matrix`: numbers, encoded
 categories, dates and text, NaN where a value is missing. It sees latent labels
 (`tailwise.distributions.transform`), standardised, so that predictions are equivariant to shifting and
 scaling y; what it predicts is in label units.
@@ -371,6 +371,8 @@ def _fit_stopped(
         Pool(matrix[part], labels[part], weight=None if weight is None else weight[part])
         for part in (train, ~train)
     )
+    if np.ptp(labels[train]) == 0:
+        model.set_params(bootstrap_type="No")  # the default samples rows by their gradients, which are all 0
     model.fit(rows, eval_set=held_out)
 
 

@@ -208,7 +208,7 @@ def recalibrated(
     """
     y = checked_labels(X, y, len(model.targets))
     if len(y) < MIN_HOLDOUT:
-        raise ValueError(f"recalibrate needs at least {MIN_HOLDOUT} rows, got n_samples={len(y)}")
+        raise ValueError(f"recalibrate needs at least {MIN_HOLDOUT} rows, not {len(y)}")
     for target, column in zip(model.targets, y.T, strict=True):
         target.labels.bounds.check(column)
     rows = model.encode(X, base_prediction)

@@ -43,12 +43,13 @@ from tailwise.networks.draws import seeded_weights
 from tailwise.networks.heads import HEADS
 from tailwise.networks.images import ImageDecoder, ImageResNet, make_image_backbone
 from tailwise.networks.network import Network
+from tailwise.networks.ranks import rank_and_ranks
 from tailwise.networks.together import Predictor
 from tailwise.resampling.smogn import resampled
 from tailwise.tables.inputs import take_rows
 from tailwise.tables.rows import halves
 from tailwise.training.config import TrainConfig, training_device
-from tailwise.training.loop import FitResult, TensorData, one_thread
+from tailwise.training.loop import FitResult, TensorData, one_thread, takes_one_thread
 from tailwise.training.loop import fit as train
 
 Floats = NDArray[np.float64]
@@ -265,6 +266,8 @@ def train_networks(
 ) -> tuple[list[Run], Held]:
     """Train a network for each part of a split; return them, and what they predict for held-out rows.
 
+    Small networks for tables train side by side on the CPU, one thread each. Their numbers do not depend on
+    that. Larger ones use all threads, and others draw from torch's one generator: they take turns.
     `apart` are rows to hold out that are not among `rows`, instead of those of the split.
     """
     data, watched = training.examples(rows), None if apart is None else training.examples(apart)
@@ -280,10 +283,11 @@ def train_networks(
         if stopped.is_set():
             raise CancelledError
 
+    networks = [training.network(data.x, split.trained, k) for k in range(len(parts))]
+
     def trained(k: int) -> Run:
-        inside, rest = parts[k]
+        network, (inside, rest) = networks[k], parts[k]
         valid = watched or data.rows(rest)
-        network = training.network(data.x, split.trained, k)
         rows = replace(_resampled(training, network, data.rows(inside)).tensors(), transform=change)
         config = settings.train_config(len(inside), seed + k)
         file = checkpoint if checkpoint is None or k == 0 else f"{checkpoint}.{k}"
@@ -291,9 +295,10 @@ def train_networks(
         learn = partial(train, on_epoch=go_on, title=title)
         return training.run(network, rows, valid, halved(len(valid.y))[0], config, file, learn)
 
-    # Networks for tables train side by side on the CPU, one thread each. Their numbers do not depend on that.
-    on_cpu = training_device(settings.train_config(1, seed).accelerator).type == "cpu"
-    workers = min(torch.get_num_threads() if on_cpu and training.inputs.is_table else 1, len(parts))
+    device = training_device(settings.train_config(1, seed).accelerator)
+    alone = all(network.draws_its_own and takes_one_thread(network, device) for network in networks)
+    alone = alone and training.inputs.is_table and rank_and_ranks()[1] == 1
+    workers = min(torch.get_num_threads(), len(parts)) if alone else 1
     if workers == 1:
         runs = [trained(k) for k in range(len(parts))]
     else:

@@ -114,11 +114,10 @@ def fit(
     config = config or TrainConfig()
     device = training_device(config.accelerator)
     cuda = [device] if device.type == "cuda" else []
-    few = device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_NETWORK
     generator = torch.Generator() if _draws_its_own(model, train, valid, device) else None
     with (
         torch.random.fork_rng(devices=cuda) if generator is None else drawing_from(generator),
-        one_thread() if few else nullcontext(),
+        one_thread() if takes_one_thread(model, device) else nullcontext(),
         fast_kernels(config, device),
     ):
         try:
@@ -128,6 +127,11 @@ def fit(
                 f"the GPU has not enough memory for batches of {config.batch_size} rows: use a smaller "
                 "batch_size, a smaller network, smaller pictures, or the CPU"
             ) from error
+
+
+def takes_one_thread(model: Network, device: torch.device) -> bool:
+    """Whether a network trains on one thread, since more are no faster."""
+    return device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_NETWORK
 
 
 def _draws_its_own(model: Network, train: Data, valid: Data | None, device: torch.device) -> bool:
