@@ -84,7 +84,7 @@ def test_an_error_in_one_network_ends_the_others(monkeypatch: pytest.MonkeyPatch
     [
         ("tailwise.training.loop._SMALL_NETWORK", 0),
         ("tailwise.networks.network.Network.draws_its_own", False),
-        ("tailwise.model.fit.rank_and_ranks", lambda: (0, 2)),
+        ("tailwise.model.training.rank_and_ranks", lambda: (0, 2)),
     ],
 )
 def test_networks_that_share_something_take_turns(
