@@ -106,6 +106,15 @@ def test_the_page_has_three_charts_and_the_verdict() -> None:
     assert "tailwise compare" in page and "epochs: 3" in page.split("<details>")[-1]
 
 
+def test_a_method_has_the_titles_of_all_its_seeds() -> None:
+    """Trees learn the label with one seed and its logarithm with another."""
+    lines = records(CLEAR)
+    of_one = [line for line in lines if line["method"] == lines[0]["method"]]
+    of_one[-1]["title"] = "its logarithm"
+    title = Results(lines).titles[lines[0]["method"]]
+    assert title == f"{of_one[0]['title']} or its logarithm"
+
+
 def test_a_region_without_rows_has_no_chart_and_no_verdict() -> None:
     results = Results(records(CLEAR, few=None))
     assert comparison_verdict(results) == [

@@ -160,8 +160,9 @@ class Results:
 
     @cached_property
     def titles(self) -> dict[str, str]:
-        """Titles of the methods in tables."""
-        return {record["method"]: record["title"] for record in self.records}
+        """Titles of the methods in tables; trees may learn the label with one seed, its logarithm with another."""
+        pairs = dict.fromkeys((record["method"], record["title"]) for record in self.records)
+        return {m: " or ".join(title for method, title in pairs if method == m) for m in self.methods}
 
     def runs(self, data: str, method: str) -> Mapping[int, Record]:
         """Return the runs of a method on a data set, by seed."""
