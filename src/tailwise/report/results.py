@@ -160,7 +160,7 @@ class Results:
 
     @cached_property
     def titles(self) -> dict[str, str]:
-        """Titles of the methods in tables; trees may learn the label with one seed, its logarithm with another."""
+        """Titles of the methods; trees may learn labels with one seed and logarithms with another."""
         pairs = dict.fromkeys((record["method"], record["title"]) for record in self.records)
         return {m: " or ".join(title for method, title in pairs if method == m) for m in self.methods}
 
