@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from tailwise import TailRegressor
 from tailwise.model import base as preparing
 from tailwise.model import training as fitting
-from tailwise.model.base import BASES, TREES, CrossFit, deal_folds, resolve_bases
+from tailwise.model.base import BASES, CrossFit, deal_folds, resolve_bases
 from tests.estimator.small_tables import frame, quick, table
 
 Array = np.ndarray
@@ -95,8 +95,9 @@ def test_a_base_sees_standardized_labels_of_the_other_folds_only() -> None:
         assert weight is None
 
 
-def test_trees_end_where_the_held_out_fold_stops_gaining() -> None:
+def test_trees_end_where_the_held_out_fold_stops_gaining(monkeypatch: pytest.MonkeyPatch) -> None:
     """On noise that is early; the same trees as CatBoost's own, which is given that fold to stop by."""
+    monkeypatch.setattr(preparing, "TREES", 300)
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 2)), rng.normal(size=60)
     weight, fold = rng.uniform(1, 2, 60), np.arange(60) % 2
@@ -107,16 +108,17 @@ def test_trees_end_where_the_held_out_fold_stops_gaining() -> None:
         Pool(x[train], latent[train], weight=weight[train]),
         eval_set=Pool(x[~train], latent[~train], weight=weight[~train]),
     )
-    assert base.models[0].tree_count_ == expected.tree_count_ < TREES
+    assert base.models[0].tree_count_ == expected.tree_count_ < 300
     np.testing.assert_allclose(held_out[~train], y.mean() + y.std() * expected.predict(x[~train]))
 
 
-def test_all_trees_judge_and_those_behind_the_best_one_go() -> None:
+def test_all_trees_judge_and_those_behind_the_best_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparing, "TREES", 300)
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 2)), rng.normal(size=60)
     fit = CrossFit(BASES["catboost"], x, y, np.ones(60), np.arange(60) % 2, 3).fit([0], every_tree=True)
     held, errors = fit.fold == 0, []
-    assert fit.models[0].tree_count_ == TREES
+    assert fit.models[0].tree_count_ == 300
     for latent in fit.models[0].staged_predict(x[held]):
         errors.append(((y.mean() + y.std() * latent - y[held]) ** 2).mean())
     assert fit.stopped().models[0].tree_count_ == 1 + np.argmin(errors)
